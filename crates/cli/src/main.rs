@@ -1,0 +1,2 @@
+//! The program `hawkeye`.
+fn main() {}

@@ -1,0 +1,131 @@
+//! The machine that is managed: the running kernel or a simulated one. The loop knows only this.
+
+use hawkeye_policy::{MemoryState, ProcessId, ProcessSample, RegionAddr};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a call into a process did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MachineError {
+    /// The process has ended or replaced its address space; nothing more will come from it.
+    #[error("process {0} is gone")]
+    Gone(ProcessId),
+    /// The kernel refused.
+    #[error("{call} on process {process}: {errno}")]
+    Refused {
+        /// What was tried, as a person would name it.
+        call: &'static str,
+        /// On whom.
+        process: ProcessId,
+        /// The error's symbolic name, such as `EBUSY`.
+        errno: &'static str,
+    },
+    /// Something around the call failed (a file of `/proc` that can't be read, say).
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why the loop was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The time asked for has come.
+    Deadline,
+    /// Management should end: interrupted, or nothing is left to manage.
+    Stop,
+}
+
+/// What a promotion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promoted {
+    /// The region is huge now; it took this long.
+    Done(Duration),
+    /// Its owner has freed some of it since it was sampled: left alone.
+    Freed,
+    /// It is huge already, or no longer a region of an eligible mapping.
+    NotCandidate,
+}
+
+/// Result of looking for zero-filled base pages in a huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroScan {
+    /// Base pages that hold only zeros (0-512).
+    pub zero_pages: u16,
+}
+
+/// What a recovery did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Memory that the process holds less of, in bytes, counted from its page table.
+    pub bytes: u64,
+    /// Base pages of the region that still have memory of their own.
+    pub left_present: u16,
+    /// How long the calls took together.
+    pub took: Duration,
+    /// The longest single call.
+    pub longest_call: Duration,
+}
+
+/// Where a process stands, cheaply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Resident memory, in bytes.
+    pub rss_bytes: u64,
+    /// Memory mapped by huge pages, in bytes.
+    pub huge_bytes: u64,
+}
+
+/// A machine under management.
+pub trait Machine {
+    /// Monotonic time since the machine was taken over.
+    fn now(&self) -> Duration;
+
+    /// Lets the machine run until `deadline`, or less when management should end.
+    fn wait_until(&mut self, deadline: Duration) -> Wake;
+
+    /// The managed processes that are there now, first come first.
+    fn processes(&mut self) -> Vec<ProcessId>;
+
+    /// How much memory is in use, and by how much pressure it is felt.
+    fn memory(&mut self) -> Result<MemoryState, MachineError>;
+
+    /// Starts a sampling window: clears the access bits of the process.
+    fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError>;
+
+    /// Reads coverage since the window started (population alone where none was).
+    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError>;
+
+    /// What one base page's first access after `start_window` costs the process, so that sampling
+    /// can keep to a share of its time. Zero where hardware sets the bits unaided.
+    fn first_touch_cost(&self) -> Duration;
+
+    /// Makes the region huge, unless fewer than `expected_present` base pages are left in it.
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        expected_present: u16,
+    ) -> Result<Promoted, MachineError>;
+
+    /// Counts the zero-filled base pages of a huge page, leaving each at its first other byte.
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<ZeroScan, MachineError>;
+
+    /// Splits a huge page and gives its zero-filled base pages back.
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Recovered, MachineError>;
+
+    /// Resident and huge memory of a process.
+    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError>;
+
+    /// CPU time the manager itself has used so far.
+    fn manager_cpu(&self) -> Duration;
+
+    /// The longest call into another process so far.
+    fn longest_call(&self) -> Duration;
+}

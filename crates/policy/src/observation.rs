@@ -1,0 +1,127 @@
+//! What a machine shows to a policy: plain values, no handles.
+
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// A process, safe against reuse of its pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Process id (thread group id).
+    pub pid: u32,
+    /// Start time since boot in clock ticks, field 22 of `/proc/PID/stat`.
+    pub start_ticks: u64,
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pid)
+    }
+}
+
+/// One region in one sampling window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionSample {
+    /// Which region.
+    pub region: RegionAddr,
+    /// Base pages backed by memory of their own (0-512; 512 for a huge page). Pages mapped to the
+    /// shared zero page don't count.
+    pub present: u16,
+    /// Base pages accessed in the window: the *coverage* (0-512). A huge page has one access bit:
+    /// 512 or 0.
+    pub accessed: u16,
+    /// Runs of neighbouring accessed base pages (0-256; 1 for an accessed huge page).
+    pub runs: u16,
+    /// Base pages written since they were mapped (the dirty bit; 0-512).
+    pub written: u16,
+    /// Base pages mapped to the shared zero page.
+    pub zero_mapped: u16,
+    /// Base pages swapped out or otherwise not present but not empty.
+    pub swapped: u16,
+    /// Whether one huge page maps the region.
+    pub huge: bool,
+}
+
+/// How trustworthy the access figures of a sample are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CoverageSource {
+    /// Every access bit was cleared and read.
+    AccessBits,
+    /// Estimated from sampled pages (DAMON).
+    Estimated,
+    /// No access information: `accessed` repeats `present`.
+    Population,
+}
+
+/// All eligible regions of one process, in ascending address order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// Whose.
+    pub process: ProcessId,
+    /// Where the access figures come from.
+    pub source: CoverageSource,
+    /// Regions with anything in them.
+    pub regions: Vec<RegionSample>,
+}
+
+impl ProcessSample {
+    /// Memory in the sampled regions, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.regions.iter().map(|r| u64::from(r.present)).sum::<u64>() * BASE_PAGE_BYTES
+    }
+
+    /// Memory under huge pages, in bytes.
+    pub fn huge_bytes(&self) -> u64 {
+        self.regions.iter().filter(|r| r.huge).count() as u64 * HUGE_PAGE_BYTES
+    }
+}
+
+/// One round of sampling: every managed process, first come first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// When the window ended, since the machine's clock began.
+    pub at: Duration,
+    /// Processes in order of arrival under management.
+    pub processes: Vec<ProcessSample>,
+}
+
+/// Memory in use against what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// Allocated and not cheaply reclaimable, in bytes.
+    pub used_bytes: u64,
+    /// The machine's memory or the cgroup's limit, in bytes (not 0).
+    pub total_bytes: u64,
+}
+
+impl MemoryUse {
+    /// Share in use, in per cent (above 100 where a limit was lowered).
+    pub fn percent(self) -> f64 {
+        self.used_bytes as f64 * 100.0 / self.total_bytes.max(1) as f64
+    }
+}
+
+/// A memory limit and the managed processes under it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMemory {
+    /// The cgroup's path, for people.
+    pub name: String,
+    /// Use against the limit.
+    pub usage: MemoryUse,
+    /// Managed processes in it.
+    pub members: Vec<ProcessId>,
+}
+
+/// The state of memory that decisions rest on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryState {
+    /// The whole machine.
+    pub machine: MemoryUse,
+    /// Every cgroup with a limit that holds a managed process.
+    pub groups: Vec<GroupMemory>,
+    /// Share of the last 10 s in which some task waited for memory, in per cent (PSI "some avg10");
+    /// `None` where the kernel has no PSI.
+    pub pressure_percent: Option<f64>,
+}

@@ -1,0 +1,63 @@
+//! What a policy asks for, and what came of it.
+
+use crate::observation::ProcessId;
+use crate::page::RegionAddr;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why an action was chosen, with the numbers that decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case")]
+pub enum Reason {
+    /// HawkEye-G: taken from this bucket of the access map.
+    Bucket {
+        /// Bucket index, 0-9.
+        bucket: u8,
+        /// Averaged coverage, base pages.
+        coverage: u16,
+    },
+    /// khugepaged's order: next populated region in first-come, address order.
+    AddressOrder {
+        /// Base pages present.
+        present: u16,
+    },
+    /// Bloat: memory is over the high watermark and the huge page holds this many zero base pages.
+    Bloat {
+        /// Zero-filled base pages found.
+        zero_pages: u16,
+        /// Split at or above this many.
+        threshold: u16,
+        /// Memory in use, per cent, of what was over its watermark.
+        used_percent: f64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket { bucket, coverage } => {
+                write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
+            }
+            Self::AddressOrder { present } => {
+                write!(f, "next in address order, {present} base pages present")
+            }
+            Self::Bloat { zero_pages, threshold, used_percent } => write!(
+                f,
+                "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use"
+            ),
+        }
+    }
+}
+
+/// A region that a policy wants promoted next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Promotion {
+    /// Whose region.
+    pub process: ProcessId,
+    /// Which.
+    pub region: RegionAddr,
+    /// Base pages present when it was chosen; a machine refuses if the owner has freed some since.
+    pub expected_present: u16,
+    /// Why.
+    pub reason: Reason,
+}

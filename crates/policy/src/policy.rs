@@ -1,0 +1,41 @@
+//! The contract of every policy.
+
+use crate::observation::{Observation, ProcessId};
+use crate::page::RegionAddr;
+use crate::plan::Promotion;
+use std::time::Duration;
+
+/// What a policy must be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// Nothing: it never promotes.
+    Nothing,
+    /// Which base pages are present; no access bits are cleared for it.
+    Population,
+    /// Access coverage.
+    Coverage,
+}
+
+/// Decides which region becomes huge next. Pure: it learns only through `observe` and `settle`, and
+/// its clock is the `now` it is given (any monotonic origin, the same in every call).
+///
+/// Limits that hold for every policy (budgets, watermarks, cool-downs) are not its business: the
+/// manager applies them and drops a proposal that they forbid. A dropped or refused region comes
+/// back through a later observation.
+pub trait Policy: Send {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it must be shown.
+    fn needs(&self) -> Needs;
+
+    /// Takes in one round of samples. A process that is missing from it is gone.
+    fn observe(&mut self, observation: &Observation);
+
+    /// The next promotion, removed from what is waiting; `None` when nothing should be promoted now.
+    fn next_promotion(&mut self, now: Duration) -> Option<Promotion>;
+
+    /// Told that a proposal of its own was carried out (`promoted`) or not. Policies that pace
+    /// themselves count only the first.
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, promoted: bool);
+}
