@@ -1,1 +1,3 @@
-//! In the making.
+//! Experiments, and the programs they run on.
+
+pub mod workload;

@@ -1,1 +1,20 @@
-//! In the making.
+//! The running kernel as a [`hawkeye_manager::Machine`].
+
+pub mod access_bits;
+mod bpf;
+pub mod cgroup;
+pub mod error;
+pub mod instance;
+pub mod live;
+pub mod mappings;
+pub mod page_tables;
+pub mod pagemap;
+pub mod process;
+pub mod remote_advice;
+pub mod sampler;
+pub mod stop;
+pub mod system_memory;
+pub mod thp_settings;
+
+pub use error::LinuxError;
+pub use live::{LinuxMachine, Means, RecoveryMethod, Scope};

@@ -48,8 +48,10 @@ pub enum Promoted {
 /// Result of looking for zero-filled base pages in a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroScan {
-    /// Base pages that hold only zeros (0-512).
+    /// Base pages that hold only zeros (0 to what was enough).
     pub zero_pages: u16,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// What a recovery did.
@@ -106,11 +108,13 @@ pub trait Machine {
         expected_present: u16,
     ) -> Result<Promoted, MachineError>;
 
-    /// Counts the zero-filled base pages of a huge page, leaving each at its first other byte.
+    /// Counts the zero-filled base pages of a huge page, leaving each at its first other byte and
+    /// the huge page at the `enough`th.
     fn scan_zeros(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        enough: u16,
     ) -> Result<ZeroScan, MachineError>;
 
     /// Splits a huge page and gives its zero-filled base pages back.

@@ -1,18 +1,43 @@
 //! What to do with huge pages: every policy and every limit, as pure code.
 //!
 //! Nothing in here does I/O, reads a clock, starts a thread or is unsafe, so that the same code
-//! manages live processes and simulated ones.
+//! manages live processes and simulated ones. Time is always given, on any monotonic clock that is
+//! the same in every call.
 #![forbid(unsafe_code)]
 
+pub mod access_map;
+pub mod average;
+pub mod backoff;
+pub mod budget;
+pub mod cooldown;
+pub mod error;
 pub mod observation;
+pub mod pacing;
 pub mod page;
 pub mod plan;
+pub mod policies;
 pub mod policy;
+pub mod recovered;
+pub mod recovery;
+#[cfg(test)]
+mod testing;
+pub mod watermarks;
 
+pub use access_map::{AccessMap, Candidate};
+pub use average::CoverageAverage;
+pub use backoff::{AfterCall, Backoff, BackoffSettings};
+pub use budget::{CpuBudget, PromotionBudget, Rate, Spent, TokenBucket};
+pub use cooldown::Cooldown;
+pub use error::SettingError;
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, ProcessId, ProcessSample,
     RegionSample,
 };
+pub use pacing::{SamplingPace, Stretched, StretchedBy};
 pub use page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 pub use plan::{Promotion, Reason};
+pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{Needs, Policy};
+pub use recovered::RecoveredRegions;
+pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
+pub use watermarks::{Assessment, Hold, MemoryGuard, RecoverFrom, Recovering, Scope, Watermarks};

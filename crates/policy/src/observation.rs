@@ -69,7 +69,11 @@ pub struct ProcessSample {
 impl ProcessSample {
     /// Memory in the sampled regions, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        self.regions.iter().map(|r| u64::from(r.present)).sum::<u64>() * BASE_PAGE_BYTES
+        self.regions
+            .iter()
+            .map(|r| u64::from(r.present))
+            .sum::<u64>()
+            * BASE_PAGE_BYTES
     }
 
     /// Memory under huge pages, in bytes.

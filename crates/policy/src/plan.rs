@@ -41,7 +41,11 @@ impl fmt::Display for Reason {
             Self::AddressOrder { present } => {
                 write!(f, "next in address order, {present} base pages present")
             }
-            Self::Bloat { zero_pages, threshold, used_percent } => write!(
+            Self::Bloat {
+                zero_pages,
+                threshold,
+                used_percent,
+            } => write!(
                 f,
                 "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use"
             ),

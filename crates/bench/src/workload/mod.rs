@@ -1,0 +1,88 @@
+//! Programs to manage, each a process of its own.
+//!
+//! A workload uses memory in a known way, checks its contents, and talks over a line protocol:
+//! [`Event`]s as JSON objects on standard output, [`Request`]s as words on standard input.
+//! [`run`] is the workload's side, [`Workload`] the side of whoever started it.
+
+mod access;
+mod bloat;
+mod console;
+mod error;
+mod handle;
+mod memory;
+mod patterned;
+mod process;
+mod protocol;
+mod rng;
+mod storm;
+mod torture;
+
+pub use access::AccessArgs;
+pub use bloat::{BloatArgs, BurnerArgs};
+pub use error::{MemoryError, WorkloadError};
+pub use handle::{HandleError, Workload};
+pub use memory::Pages;
+pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
+pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
+pub use torture::TortureArgs;
+
+use console::Console;
+
+/// The workloads and their options, to be embedded as a subcommand.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum WorkloadCommand {
+    /// Random reads, most of them in a hot part at the highest addresses (512 MiB unless told).
+    HotSpot(AccessArgs),
+    /// Independent random reads over all memory.
+    Random(AccessArgs),
+    /// Every word in address order, again and again.
+    Sequential(AccessArgs),
+    /// One word every so many bytes, in address order (see --stride-bytes).
+    Stride(AccessArgs),
+    /// Dependent reads: a pointer chase over one random cycle through all cache lines.
+    Chase(AccessArgs),
+    /// Memory of which most pages hold nothing but zeros; frees, refills and verifies on request.
+    Bloat(BloatArgs),
+    /// Memory in full use; frees, refills and verifies on request.
+    Burner(BurnerArgs),
+    /// Threads that write and verify memory while they remap, fork, free and protect it.
+    Torture(TortureArgs),
+    /// Starts and joins threads without end.
+    ThreadStorm(ThreadStormArgs),
+    /// Forks children that write to memory and exit, without end.
+    ForkStorm(ForkStormArgs),
+    /// Executes itself again after a delay.
+    ExecSelf(ExecArgs),
+    /// Touches memory, waits and exits.
+    ExitAfter(ExitArgs),
+}
+
+/// Runs a workload in this process until it is done, told to quit, or at the end of its input.
+///
+/// Standard output must not be used by anyone else meanwhile.
+pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
+    let mut console = Console::new();
+    let result = match command {
+        WorkloadCommand::HotSpot(args) => access::hot_spot(args, &mut console),
+        WorkloadCommand::Random(args) => access::random(args, &mut console),
+        WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
+        WorkloadCommand::Stride(args) => access::stride(args, &mut console),
+        WorkloadCommand::Chase(args) => access::chase(args, &mut console),
+        WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
+        WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
+        WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
+        WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
+        WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
+        WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
+        WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
+    };
+    if let Err(error) = &result
+        && !matches!(error, WorkloadError::Output(_))
+    {
+        // The error itself is the answer; that nobody reads it changes nothing.
+        let _ = console.emit(&Event::Error {
+            message: error.to_string(),
+        });
+    }
+    result
+}

@@ -1,0 +1,62 @@
+//! Tests of the line protocol.
+
+use super::*;
+
+#[test]
+fn requests_read_as_they_are_written() {
+    for request in [
+        Request::Go,
+        Request::Stop,
+        Request::Verify,
+        Request::Rss,
+        Request::Refill(512),
+        Request::DontNeed(80),
+        Request::Free(3),
+        Request::Unmap(4),
+        Request::Quit,
+    ] {
+        assert_eq!(request.to_string().parse(), Ok(request));
+    }
+    assert_eq!("  refill   7 ".parse(), Ok(Request::Refill(7)));
+}
+
+#[test]
+fn nonsense_is_no_request() {
+    for line in [
+        "",
+        "walk",
+        "go now",
+        "refill",
+        "refill x",
+        "refill -1",
+        "dontneed 101",
+        "rss 1",
+    ] {
+        assert_eq!(line.parse::<Request>(), Err(BadRequest(line.to_owned())));
+    }
+}
+
+#[test]
+fn events_are_flat_json_objects() {
+    let ready = Event::Ready(Ready {
+        pid: 1,
+        start: 4096,
+        bytes: 8192,
+        hot_start: 12288,
+        huge_bytes: 0,
+        execs: 0,
+    });
+    let text = serde_json::to_string(&ready).unwrap();
+    assert_eq!(
+        text,
+        r#"{"event":"ready","pid":1,"start":4096,"bytes":8192,"hot_start":12288,"huge_bytes":0,"execs":0}"#
+    );
+    assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), ready);
+    let verified = Event::Verified {
+        checked_bytes: 4096,
+        bad_bytes: 0,
+        first_bad: None,
+    };
+    let text = serde_json::to_string(&verified).unwrap();
+    assert!(text.starts_with(r#"{"event":"verified","#) && text.contains(r#""bad_bytes":0"#));
+}

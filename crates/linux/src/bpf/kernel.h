@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The few kernel structures that the programs read, with just the fields they read: the loader finds the
+ * real offsets in the running kernel's BTF, so no generated vmlinux.h is needed.
+ */
+#ifndef HAWKEYE_KERNEL_H
+#define HAWKEYE_KERNEL_H
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+struct file;
+
+struct mm_struct {
+	void *pgd;
+} RELOCATED;
+
+struct task_struct {
+	int pid;
+	int tgid;
+	struct mm_struct *mm;
+} RELOCATED;
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	struct file *vm_file;
+} RELOCATED;
+
+struct bpf_iter_meta;
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} RELOCATED;
+
+struct bpf_iter__task_vma {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
+} RELOCATED;
+
+/* arch/x86/include/asm/pgtable_types.h */
+#define PTE_PRESENT	(1ull << 0)
+#define PTE_RW		(1ull << 1)
+#define PTE_ACCESSED	(1ull << 5)
+#define PTE_DIRTY	(1ull << 6)
+#define PTE_HUGE	(1ull << 7)	/* in upper levels: maps a page, not a table */
+#define PTE_PROTNONE	(1ull << 8)	/* when not present: NUMA hinting, mapped nevertheless */
+#define PTE_SPECIAL	(1ull << 9)	/* in anonymous memory: the shared zero page */
+#define PTE_PFN		0x000ffffffffff000ull
+
+#define PAGE_BYTES	4096
+#define PTES		512
+#define PMD_SHIFT	21
+#define PUD_SHIFT	30
+#define P4D_SHIFT	39
+#define PGD_SHIFT_5	48
+
+#endif

@@ -1,0 +1,127 @@
+//! What can go wrong between the manager and the kernel.
+
+use hawkeye_manager::MachineError;
+use hawkeye_policy::ProcessId;
+use nix::errno::Errno;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A failure on the running kernel, in words for the person who has to mend it.
+#[derive(Debug, Error)]
+pub enum LinuxError {
+    /// No process with that pid.
+    #[error("there is no process {0}: it has ended, or was never there")]
+    NoSuchProcess(u32),
+    /// Kernel threads have no memory of their own.
+    #[error("process {0} is a kernel thread: it has no memory to manage")]
+    KernelThread(u32),
+    /// The caller lacks the privilege to manage this process.
+    #[error(
+        "process {pid} belongs to user {owner}: managing it takes root, or CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_BPF and CAP_PERFMON"
+    )]
+    NotPermitted {
+        /// Target.
+        pid: u32,
+        /// Its user id.
+        owner: u32,
+    },
+    /// A file of the kernel's or ours could not be read or written.
+    #[error("{doing} {path}: {source}", path = path.display())]
+    File {
+        /// "reading", "writing" ...
+        doing: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{call}: {errno}")]
+    Call {
+        /// What was tried.
+        call: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// The BPF programs could not be loaded or run.
+    #[error("BPF: {0}")]
+    Bpf(String),
+    /// Another manager holds the machine.
+    #[error(
+        "this machine is already managed by {0}; stop it first, or let it manage this program too"
+    )]
+    AlreadyManaged(String),
+    /// A saved-settings file that can't be understood.
+    #[error(
+        "{path} is damaged ({why}); compare /sys/kernel/mm/transparent_hugepage with what you want, then delete the file",
+        path = path.display()
+    )]
+    DamagedSettings {
+        /// Which file.
+        path: PathBuf,
+        /// What the parser said.
+        why: String,
+    },
+}
+
+impl LinuxError {
+    /// Wraps an I/O error with what was being done to which file.
+    pub fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            doing,
+            path,
+            source,
+        }
+    }
+
+    /// Wraps the last `errno` of a system call.
+    pub fn last_call(call: &'static str) -> Self {
+        Self::Call {
+            call,
+            errno: Errno::last(),
+        }
+    }
+
+    /// The kernel's error number behind this, if there is one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Call { errno, .. } => Some(*errno),
+            Self::File { source, .. } => source.raw_os_error().map(Errno::from_raw),
+            _ => None,
+        }
+    }
+
+    /// The same as the manager's loop knows it.
+    pub fn for_process(self, process: ProcessId) -> MachineError {
+        match (self.errno(), self) {
+            (Some(Errno::ESRCH), _) | (_, Self::NoSuchProcess(_)) => MachineError::Gone(process),
+            (Some(errno), Self::Call { call, .. }) => MachineError::Refused {
+                call,
+                process,
+                errno: errno_name(errno),
+            },
+            (_, other) => MachineError::Other(other.to_string()),
+        }
+    }
+}
+
+/// The symbolic name of the errors that the managed calls can give.
+pub fn errno_name(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EAGAIN => "EAGAIN",
+        Errno::EBADF => "EBADF",
+        Errno::EBUSY => "EBUSY",
+        Errno::EFAULT => "EFAULT",
+        Errno::EINTR => "EINTR",
+        Errno::EINVAL => "EINVAL",
+        Errno::EIO => "EIO",
+        Errno::ENOMEM => "ENOMEM",
+        Errno::ENOSYS => "ENOSYS",
+        Errno::EPERM => "EPERM",
+        Errno::EACCES => "EACCES",
+        Errno::ESRCH => "ESRCH",
+        _ => "other",
+    }
+}

@@ -1,0 +1,169 @@
+//! Which parts of an address space may become huge.
+
+use std::ops::Range;
+
+use hawkeye_policy::HUGE_PAGE_BYTES;
+
+/// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
+mod vm {
+    pub const WRITE: u64 = 0x2;
+    pub const SHARED: u64 = 0x8;
+    pub const GROWSDOWN: u64 = 0x100;
+    pub const PFNMAP: u64 = 0x400;
+    pub const IO: u64 = 0x4000;
+    pub const HUGETLB: u64 = 0x0040_0000;
+    pub const MIXEDMAP: u64 = 0x1000_0000;
+    pub const NOHUGEPAGE: u64 = 0x4000_0000;
+}
+
+/// One mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// `VM_*` bits.
+    pub flags: u64,
+    /// Whether a file (shared memory included) is behind it.
+    pub file_backed: bool,
+}
+
+/// What keeps a mapping from being managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ineligible {
+    /// A file, shared memory or a device.
+    NotAnonymous,
+    /// Stacks grow and are small.
+    Stack,
+    /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
+    NoHugePage,
+    /// Huge already, from the hugetlb pool.
+    HugeTlb,
+    /// Never written: all of it is the zero page.
+    ReadOnly,
+    /// No whole 2 MiB in it.
+    TooSmall,
+}
+
+impl Mapping {
+    /// The 2 MiB aligned part of it.
+    pub fn regions(&self) -> Range<u64> {
+        let start = self.range.start.next_multiple_of(HUGE_PAGE_BYTES);
+        let end = self.range.end & !(HUGE_PAGE_BYTES - 1);
+        start..end.max(start)
+    }
+
+    /// The part that may be managed, or why none of it may.
+    pub fn eligible(&self) -> Result<Range<u64>, Ineligible> {
+        if self.flags & vm::HUGETLB != 0 {
+            return Err(Ineligible::HugeTlb);
+        }
+        if self.file_backed || self.flags & (vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP) != 0 {
+            return Err(Ineligible::NotAnonymous);
+        }
+        if self.flags & vm::GROWSDOWN != 0 {
+            return Err(Ineligible::Stack);
+        }
+        if self.flags & vm::NOHUGEPAGE != 0 {
+            return Err(Ineligible::NoHugePage);
+        }
+        if self.flags & vm::WRITE == 0 {
+            return Err(Ineligible::ReadOnly);
+        }
+        let regions = self.regions();
+        if regions.is_empty() {
+            Err(Ineligible::TooSmall)
+        } else {
+            Ok(regions)
+        }
+    }
+}
+
+/// Eligible ranges of an address space, ascending, and how much its owner has excluded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Eligible {
+    /// 2 MiB aligned ranges.
+    pub ranges: Vec<Range<u64>>,
+    /// Bytes that `MADV_NOHUGEPAGE` keeps out.
+    pub refused_bytes: u64,
+}
+
+/// Sorts mappings into managed and not.
+pub fn eligible(mappings: &[Mapping]) -> Eligible {
+    let mut found = Eligible::default();
+    for mapping in mappings {
+        match mapping.eligible() {
+            Ok(range) => found.ranges.push(range),
+            Err(Ineligible::NoHugePage) => {
+                let regions = mapping.regions();
+                found.refused_bytes += regions.end - regions.start;
+            }
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HUGE: u64 = HUGE_PAGE_BYTES;
+
+    fn heap(range: Range<u64>) -> Mapping {
+        Mapping {
+            range,
+            flags: 0x73 | 0x0010_0000,
+            file_backed: false,
+        }
+    }
+
+    #[test]
+    fn only_whole_regions_count() {
+        assert_eq!(
+            heap(HUGE + 4096..4 * HUGE - 4096).eligible(),
+            Ok(2 * HUGE..3 * HUGE)
+        );
+        assert_eq!(
+            heap(4096..2 * HUGE - 4096).eligible(),
+            Err(Ineligible::TooSmall)
+        );
+        assert_eq!(heap(HUGE..2 * HUGE).eligible(), Ok(HUGE..2 * HUGE));
+    }
+
+    #[test]
+    fn every_excluded_kind_has_its_reason() {
+        let with = |flag| {
+            Mapping {
+                flags: 0x73 | flag,
+                ..heap(0..4 * HUGE)
+            }
+            .eligible()
+        };
+        assert_eq!(with(vm::NOHUGEPAGE), Err(Ineligible::NoHugePage));
+        assert_eq!(with(vm::HUGETLB), Err(Ineligible::HugeTlb));
+        assert_eq!(with(vm::SHARED), Err(Ineligible::NotAnonymous));
+        assert_eq!(with(vm::PFNMAP), Err(Ineligible::NotAnonymous));
+        assert_eq!(with(vm::GROWSDOWN), Err(Ineligible::Stack));
+        let file = Mapping {
+            file_backed: true,
+            ..heap(0..4 * HUGE)
+        };
+        assert_eq!(file.eligible(), Err(Ineligible::NotAnonymous));
+        let constant = Mapping {
+            flags: 0x71,
+            ..heap(0..4 * HUGE)
+        };
+        assert_eq!(constant.eligible(), Err(Ineligible::ReadOnly));
+    }
+
+    #[test]
+    fn what_the_owner_excluded_is_counted() {
+        let refused = Mapping {
+            flags: 0x73 | vm::NOHUGEPAGE,
+            ..heap(HUGE..4 * HUGE)
+        };
+        let found = eligible(&[heap(8 * HUGE..9 * HUGE), refused]);
+        assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);
+        assert_eq!(found.refused_bytes, 3 * HUGE);
+    }
+}

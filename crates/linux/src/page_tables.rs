@@ -1,0 +1,310 @@
+//! Reads page tables and page contents of other processes through BPF.
+//!
+//! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables (about half a
+//! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
+
+use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
+use crate::error::LinuxError;
+use crate::mappings::Mapping;
+use hawkeye_policy::{RegionAddr, RegionSample};
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use nix::errno::Errno;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Last-level page tables that one call reads at the most.
+pub const TABLES_PER_CALL: u32 = 512;
+
+/// Page-table access for any number of targets.
+pub struct PageTables {
+    skel: HawkeyeSkel<'static>,
+}
+
+/// The programs bound to one process. Closing it unbinds them.
+pub struct Target {
+    pid: u32,
+    walk: OwnedFd,
+    list: OwnedFd,
+    scan: OwnedFd,
+}
+
+/// What to report of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every region with anything in it.
+    Regions,
+    /// Huge pages only; tables of base pages are passed over unread.
+    HugeOnly,
+}
+
+/// How this machine translates addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// Levels of the page table, 4 or 5.
+    pub levels: u32,
+    /// Kernel address at which physical memory is mapped.
+    pub direct_map: u64,
+}
+
+impl PageTables {
+    /// Loads the programs and finds the direct map.
+    ///
+    /// # Errors
+    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map can't be found.
+    pub fn load() -> Result<Self, LinuxError> {
+        // The kernel object lives as long as the program: one a manager, so it is never freed.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let open = HawkeyeSkelBuilder::default()
+            .open(storage)
+            .map_err(bpf_error)?;
+        let mut tables = Self {
+            skel: open.load().map_err(bpf_error)?,
+        };
+        tables.calibrate()?;
+        Ok(tables)
+    }
+
+    /// What calibration found.
+    pub fn translation(&self) -> Translation {
+        let bss = self.bss();
+        Translation {
+            levels: bss.levels,
+            direct_map: bss.direct_map,
+        }
+    }
+
+    fn bss(&self) -> &types::bss {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .expect("the programs have global variables")
+    }
+
+    fn bss_mut(&mut self) -> &mut types::bss {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .expect("the programs have global variables")
+    }
+
+    /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
+    fn calibrate(&mut self) -> Result<(), LinuxError> {
+        let page = MarkedPage::new()?;
+        let bss = self.bss_mut();
+        bss.magic = page.magic;
+        bss.magic_va = page.address();
+        let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
+        run(&own)?;
+        if self.translation().direct_map == 0 {
+            return Err(LinuxError::Bpf(
+                "the kernel's direct map was not found; memory encryption or an unknown page-table layout".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Binds the programs to a process.
+    pub fn bind(&self, pid: u32) -> Result<Target, LinuxError> {
+        Ok(Target {
+            pid,
+            walk: bind(self.skel.progs.walk.as_fd(), pid)?,
+            list: bind(self.skel.progs.list_mappings.as_fd(), pid)?,
+            scan: bind(self.skel.progs.scan_zeros.as_fd(), pid)?,
+        })
+    }
+
+    /// All mappings of the process, in address order. Empty for one without an address space.
+    pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
+        let mut all = Vec::new();
+        loop {
+            let from = all.last().map_or(0, |m: &Mapping| m.range.end);
+            let bss = self.bss_mut();
+            bss.mappings_found = 0;
+            bss.mappings_full = 0;
+            bss.mappings_from = from;
+            run(&target.list)?;
+            let bss = self.bss();
+            all.extend(
+                bss.mappings[..bss.mappings_found as usize]
+                    .iter()
+                    .map(|m| Mapping {
+                        range: m.start..m.end,
+                        flags: m.flags,
+                        file_backed: m.has_file != 0,
+                    }),
+            );
+            if bss.mappings_full == 0 {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Reads all regions in `ranges` (2 MiB aligned, ascending) into `found`; `timed` is told how
+    /// long each call took.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile; what was found until then stays.
+    pub fn walk(
+        &mut self,
+        target: &Target,
+        ranges: &[Range<u64>],
+        detail: Detail,
+        found: &mut Vec<RegionSample>,
+        mut timed: impl FnMut(Duration),
+    ) -> Result<(), LinuxError> {
+        const MAX_RANGES: usize = 1024;
+        for chunk in ranges.chunks(MAX_RANGES) {
+            let bss = self.bss_mut();
+            for (slot, range) in bss.walk_ranges.iter_mut().zip(chunk) {
+                *slot = types::address_range {
+                    start: range.start,
+                    end: range.end,
+                };
+            }
+            bss.request = types::walk_request {
+                ranges: chunk.len() as u32,
+                range: 0,
+                va: chunk[0].start,
+                max_tables: TABLES_PER_CALL,
+                huge_only: u32::from(detail == Detail::HugeOnly),
+                ..Default::default()
+            };
+            loop {
+                self.bss_mut().result = types::walk_result::default();
+                let begun = Instant::now();
+                run(&target.walk)?;
+                timed(begun.elapsed());
+                let bss = self.bss();
+                if bss.result.alive == 0 {
+                    return Err(LinuxError::NoSuchProcess(target.pid));
+                }
+                found.extend(
+                    bss.records[..bss.result.records as usize]
+                        .iter()
+                        .map(sample),
+                );
+                if bss.result.done != 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the zero-filled base pages of a huge page, up to `enough`; `None` if it isn't one
+    /// (any more).
+    ///
+    /// A hint: the owner may write meanwhile. The kernel checks again when it splits.
+    pub fn scan_zeros(
+        &mut self,
+        target: &Target,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<Option<u16>, LinuxError> {
+        self.bss_mut().zero_scan = types::zero_scan {
+            va: region.start(),
+            enough: u32::from(enough),
+            ..Default::default()
+        };
+        run(&target.scan)?;
+        let scan = &self.bss().zero_scan;
+        Ok((scan.huge != 0).then_some(scan.zero_pages as u16))
+    }
+}
+
+fn sample(r: &types::region_record) -> RegionSample {
+    RegionSample {
+        region: RegionAddr::containing(r.va),
+        present: r.present,
+        accessed: r.accessed,
+        runs: r.runs,
+        written: r.written,
+        zero_mapped: r.zero_mapped,
+        swapped: r.swapped,
+        huge: r.huge != 0,
+    }
+}
+
+fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
+    LinuxError::Bpf(format!("{error:#}"))
+}
+
+/// An iterator program bound to one task.
+fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
+    let mut info = libbpf_sys::bpf_iter_link_info::default();
+    info.task.tid = pid;
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        iter_info: &raw mut info,
+        iter_info_len: size_of_val(&info) as u32,
+        ..Default::default()
+    };
+    // SAFETY: `options` and the `info` it points to outlive the call, which only reads them.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
+    };
+    own(fd, "binding a BPF program to a process")
+}
+
+/// Runs an iterator once; the programs print nothing, so the read returns when all is done.
+fn run(link: &OwnedFd) -> Result<(), LinuxError> {
+    // SAFETY: a plain system call on a descriptor that is open.
+    let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
+    let iterator = own(fd, "creating a BPF iterator")?;
+    let mut nothing = [0u8; 16];
+    loop {
+        match nix::unistd::read(&iterator, &mut nothing) {
+            Ok(0) => return Ok(()),
+            // More objects than one read goes through.
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(LinuxError::Call {
+                    call: "running a BPF iterator",
+                    errno,
+                });
+            }
+        }
+    }
+}
+
+fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
+    if fd < 0 {
+        return Err(LinuxError::Call {
+            call,
+            errno: Errno::from_raw(-fd),
+        });
+    }
+    // SAFETY: the call just made this descriptor, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A base page of our own with a value that no other page holds.
+struct MarkedPage {
+    bytes: Box<[u64]>,
+    magic: u64,
+}
+
+impl MarkedPage {
+    fn new() -> Result<Self, LinuxError> {
+        let mut random = [0u8; 8];
+        // SAFETY: the buffer is ours and as long as we say.
+        let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        if got != random.len() as isize {
+            return Err(LinuxError::last_call("getrandom"));
+        }
+        let magic = u64::from_ne_bytes(random);
+        Ok(Self {
+            bytes: vec![magic; 512].into_boxed_slice(),
+            magic,
+        })
+    }
+
+    fn address(&self) -> u64 {
+        (&raw const self.bytes[256]) as u64
+    }
+}

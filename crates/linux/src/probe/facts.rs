@@ -1,0 +1,312 @@
+//! Facts about the primitives: each one tried on a throw-away child.
+
+use super::host::{self, Host};
+use super::throw_away::ThrowAway;
+use crate::access_bits;
+use crate::error::LinuxError;
+use crate::page_tables::{Detail, PageTables};
+use crate::process::ProcessHandle;
+use crate::remote_advice;
+use crate::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use serde::Serialize;
+use std::io::IoSliceMut;
+use std::path::Path;
+use std::time::Duration;
+
+/// The outcome of trying something: unknown is not false.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
+pub enum Checked {
+    /// Seen to work.
+    Works,
+    /// Tried, and this happened instead.
+    Fails(String),
+    /// Not tried, for this reason.
+    NotTried(String),
+}
+
+impl Checked {
+    /// Whether it was seen to work.
+    pub fn works(&self) -> bool {
+        *self == Self::Works
+    }
+
+    fn from(result: Result<(), String>) -> Self {
+        result.map_or_else(Self::Fails, |()| Self::Works)
+    }
+}
+
+/// Everything that was found out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// Read, not tried.
+    pub host: Host,
+    /// BPF programs load and find the direct map.
+    pub page_table_walk: Checked,
+    /// Levels of the page table, where the walk works.
+    pub page_table_levels: Option<u32>,
+    /// A cleared access bit reads as cleared, and as set after an access.
+    pub access_bits: Checked,
+    /// What one base page's first access after a clear costs its owner, in nanoseconds.
+    pub first_touch_ns: u64,
+    /// A region of another process becomes huge on request.
+    pub collapse: Checked,
+    /// A huge page of another process splits on request.
+    pub split: Checked,
+    /// The split maps zero-filled base pages to the shared zero page.
+    pub zero_page_remap: Checked,
+    /// Zero pages of a split huge page go to swap.
+    pub page_out: Checked,
+    /// An untouched region is populated by a remote read and collapse.
+    pub fault_ahead_collapse: Checked,
+    /// An untouched region is populated by a remote read while `use_zero_page` is off.
+    pub fault_ahead_read: Checked,
+    /// Hardware counters count in another process.
+    pub counters: Checked,
+    /// DAMON can watch virtual addresses.
+    pub damon: Checked,
+    /// `/sys/kernel/mm/page_idle` exists.
+    pub page_idle: Checked,
+}
+
+/// Tries everything. `settings` is for the one primitive that takes a system-wide setting; without it
+/// (somebody else manages the machine) that one is not tried.
+///
+/// # Errors
+/// No child process could be started at all.
+pub fn gather(settings: Option<&mut SettingsGuard>) -> Result<Facts, LinuxError> {
+    let host = host::read();
+    let mut tables = PageTables::load();
+    let page_table_walk = Checked::from(tables.as_mut().map(drop).map_err(|e| e.to_string()));
+    let page_table_levels = tables.as_ref().ok().map(|tables| tables.translation().levels);
+    let mut tables = tables.ok();
+    let collapse = try_collapse(tables.as_mut())?;
+    let huge_first = |check: &dyn Fn() -> Result<Checked, LinuxError>| match &collapse {
+        Checked::Works => check(),
+        _ => Ok(Checked::NotTried("no huge page could be made to try it on".into())),
+    };
+    let split = huge_first(&|| try_split(false))?;
+    let zero_page_remap =
+        if split.works() { try_split(true)? } else { Checked::NotTried("needs the split".into()) };
+    let page_out = if host.swap_bytes == 0 {
+        Checked::NotTried("there is no swap and no zram".into())
+    } else {
+        huge_first(&|| try_page_out())?
+    };
+    let (access_bits, first_touch) = try_access_bits(tables.as_mut())?;
+    Ok(Facts {
+        page_table_walk,
+        page_table_levels,
+        access_bits,
+        first_touch_ns: first_touch.as_nanos() as u64,
+        split,
+        zero_page_remap,
+        page_out,
+        fault_ahead_collapse: try_fault_ahead_collapse()?,
+        fault_ahead_read: try_fault_ahead_read(settings)?,
+        counters: try_counters()?,
+        damon: try_damon(),
+        page_idle: if Path::new("/sys/kernel/mm/page_idle/bitmap").exists() {
+            Checked::Works
+        } else {
+            Checked::Fails("this kernel was built without CONFIG_IDLE_PAGE_TRACKING".into())
+        },
+        collapse,
+        host,
+    })
+}
+
+/// Resident bytes of a process; what a primitive changed shows here without BPF.
+fn rss(child: &ThrowAway) -> Result<u64, LinuxError> {
+    crate::process::rss_bytes(child.handle.id.pid)
+}
+
+fn look(
+    tables: &mut PageTables,
+    handle: &ProcessHandle,
+    region: RegionAddr,
+) -> Result<Option<RegionSample>, LinuxError> {
+    let target = tables.bind(handle.id.pid)?;
+    let mut found = Vec::new();
+    let range = region.start()..region.end();
+    tables.walk(&target, &[range], Detail::Regions, &mut found, |_| {})?;
+    Ok(found.pop())
+}
+
+fn try_access_bits(
+    tables: Option<&mut PageTables>,
+) -> Result<(Checked, Duration), LinuxError> {
+    let Some(tables) = tables else {
+        let why = "access bits are read by BPF, which does not work here";
+        return Ok((Checked::NotTried(why.into()), Duration::ZERO));
+    };
+    let child = ThrowAway::spawn()?;
+    let region = child.region(0);
+    child.touch()?;
+    if let Err(error) = access_bits::clear(child.handle.id.pid) {
+        return Ok((Checked::Fails(error.to_string()), Duration::ZERO));
+    }
+    let cleared = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let after_clear = child.read()?;
+    let set = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let again = child.read()?;
+    let checked = match (cleared, set) {
+        (0, PAGES_PER_REGION) => Ok(()),
+        // Translations that stayed in the TLB are not marked again.
+        (0, n) if n >= PAGES_PER_REGION / 2 => Ok(()),
+        (c, n) => Err(format!("after a clear {c} of 512 pages read as accessed, after use {n}")),
+    };
+    let first_touch = after_clear.saturating_sub(again) / ThrowAway::pages_read() as u32;
+    Ok((Checked::from(checked), first_touch))
+}
+
+fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    child.touch()?;
+    if let Err(error) = remote_advice::collapse(&child.handle, child.region(0)) {
+        return Ok(Checked::Fails(error.to_string()));
+    }
+    let huge = match tables {
+        Some(tables) => look(tables, &child.handle, child.region(0))?.is_some_and(|r| r.huge),
+        // The call's own word, where page tables can't be read.
+        None => true,
+    };
+    let wrong = child.wrong_bytes()?;
+    Ok(Checked::from(match (huge, wrong) {
+        (true, 0) => Ok(()),
+        (false, _) => Err("the call succeeded, but the region is not huge".into()),
+        (_, wrong) => Err(format!("{wrong} bytes were different afterwards")),
+    }))
+}
+
+/// Ten pages in use, the rest of the huge page zero: afterwards the process is smaller by the rest.
+fn try_split(remap: bool) -> Result<Checked, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    child.touch_ten()?;
+    remote_advice::collapse(&child.handle, child.region(0))?;
+    let before = rss(&child)?;
+    if let Err(error) = remote_advice::split(&child.handle, child.region(0)) {
+        return Ok(Checked::Fails(error.to_string()));
+    }
+    let wrong = child.wrong_bytes()?;
+    if wrong != 0 {
+        return Ok(Checked::Fails(format!("{wrong} bytes were different afterwards")));
+    }
+    let freed = before.saturating_sub(rss(&child)?);
+    // RSS is kept in batches per CPU: a good part of the 2 MiB is proof enough.
+    if remap && freed < 1 << 20 {
+        let why = "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)";
+        return Ok(Checked::Fails(why.into()));
+    }
+    Ok(Checked::Works)
+}
+
+fn try_page_out() -> Result<Checked, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    child.touch_ten()?;
+    let region = child.region(0);
+    remote_advice::collapse(&child.handle, region)?;
+    remote_advice::split(&child.handle, region)?;
+    let before = rss(&child)?;
+    let zero_from = region.start() + 10 * 4096;
+    if let Err(error) =
+        remote_advice::page_out(&child.handle, zero_from, region.end() - zero_from)
+    {
+        return Ok(Checked::Fails(error.to_string()));
+    }
+    let wrong = child.wrong_bytes()?;
+    Ok(Checked::from(match (before.saturating_sub(rss(&child)?) >= 1 << 20, wrong) {
+        // `wrong_bytes` reads the pages back in, so the first is the one to look at when both fail.
+        (_, wrong) if wrong != 0 => Err(format!("{wrong} bytes were different afterwards")),
+        _ => Ok(()),
+    }))
+}
+
+fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
+    let mut byte = [0u8];
+    let remote = RemoteIoVec { base: region.start() as usize, len: 1 };
+    let pid = Pid::from_raw(child.handle.id.pid as i32);
+    match process_vm_readv(pid, &mut [IoSliceMut::new(&mut byte)], &[remote]) {
+        Ok(1) => Ok(()),
+        Ok(_) => Err("the remote read came back short".into()),
+        Err(errno) => Err(format!("reading untouched memory from outside: {errno}")),
+    }
+}
+
+fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    let region = child.untouched();
+    Ok(Checked::from(remote_touch(&child, region).and_then(|()| {
+        remote_advice::collapse(&child.handle, region).map_err(|error| {
+            format!("{error} (Linux 6.18 collapses a region that only has its zero page)")
+        })
+    })))
+}
+
+fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked, LinuxError> {
+    let Some(settings) = settings else {
+        let why = "it takes a system-wide setting, and another manager is running";
+        return Ok(Checked::NotTried(why.into()));
+    };
+    let knob = Path::new(THP_DIR).join("use_zero_page");
+    if let Err(error) = settings.set(&knob, "0") {
+        return Ok(Checked::NotTried(error.to_string()));
+    }
+    let child = ThrowAway::spawn()?;
+    child.want_huge()?;
+    let before = rss(&child)?;
+    let touched = remote_touch(&child, child.untouched());
+    let grown = rss(&child)?.saturating_sub(before);
+    settings.restore()?;
+    Ok(Checked::from(touched.and_then(|()| {
+        if grown >= 1 << 20 {
+            Ok(())
+        } else {
+            Err("a read of untouched memory brought no huge page".into())
+        }
+    })))
+}
+
+fn try_counters() -> Result<Checked, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    // struct perf_event_attr, PERF_ATTR_SIZE_VER0: type 0 (hardware), size 64, config 0 (cycles).
+    let mut attr = [0u64; 8];
+    attr[0] = 64 << 32;
+    // SAFETY: `attr` is as long as its size field says and only read.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr.as_ptr(),
+            child.handle.id.pid as libc::pid_t,
+            -1,
+            -1,
+            0,
+        )
+    };
+    if fd < 0 {
+        let errno = nix::errno::Errno::last();
+        return Ok(Checked::Fails(match errno {
+            nix::errno::Errno::ENOENT | nix::errno::Errno::EOPNOTSUPP => {
+                "this machine shows no hardware counters (common in virtual machines)".into()
+            }
+            _ => format!("perf_event_open: {errno}"),
+        }));
+    }
+    // SAFETY: the call just made this descriptor.
+    unsafe { libc::close(fd as i32) };
+    Ok(Checked::Works)
+}
+
+fn try_damon() -> Checked {
+    let admin = Path::new("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
+    match std::fs::read_to_string(admin) {
+        Err(_) => Checked::Fails("this kernel has no DAMON interface".into()),
+        Ok(text) if text.trim() != "0" => {
+            Checked::NotTried("DAMON is in use by somebody else".into())
+        }
+        Ok(_) => Checked::NotTried("see the sampler".into()),
+    }
+}

@@ -1,0 +1,109 @@
+//! Facts that are read, not tried: privileges, lockdown, containers, settings.
+
+use crate::cgroup::{self, CgroupVersion};
+use crate::system_memory;
+use crate::thp_settings::{THP_DIR, read_setting};
+use procfs::process::Process;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// Kernel lockdown (`man 7 kernel_lockdown`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lockdown {
+    /// Off, or not compiled in.
+    None,
+    /// Allows everything we do.
+    Integrity,
+    /// Forbids BPF to read kernel memory.
+    Confidentiality,
+    /// `/sys/kernel/security` can't be read.
+    Unknown,
+}
+
+/// The machine around us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Capabilities that managing other processes takes and we lack, by name.
+    pub missing_capabilities: Vec<String>,
+    /// What kind of container we are in, if any.
+    pub container: Option<String>,
+    /// Kernel lockdown.
+    pub lockdown: Lockdown,
+    /// `enabled` of transparent huge pages; `None`: the kernel has none.
+    pub thp_enabled: Option<String>,
+    /// Whether we, and so every program we start, were told `PR_SET_THP_DISABLE`.
+    pub own_thp_disabled: bool,
+    /// Which cgroup hierarchy limits memory.
+    pub cgroup: Option<String>,
+    /// Whether the kernel tells how long tasks wait for memory.
+    pub psi: bool,
+    /// Swap (zram included), in bytes.
+    pub swap_bytes: u64,
+}
+
+/// CAP_* numbers, include/uapi/linux/capability.h.
+const NEEDED: [(&str, u32); 4] =
+    [("CAP_SYS_PTRACE", 19), ("CAP_SYS_NICE", 23), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+
+/// Reads them all.
+pub fn read() -> Host {
+    let status = Process::myself().and_then(|process| process.status()).ok();
+    let effective = status.as_ref().map_or(0, |status| status.capeff);
+    // CAP_SYS_ADMIN stands for the two newer ones.
+    let admin = effective & (1 << 21) != 0;
+    let missing = NEEDED
+        .iter()
+        .filter(|(_, bit)| effective & (1 << bit) == 0 && !(admin && *bit >= 38))
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    Host {
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned()),
+        missing_capabilities: missing,
+        container: container(),
+        lockdown: lockdown(),
+        thp_enabled: read_setting(&Path::new(THP_DIR).join("enabled")).ok(),
+        own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
+        cgroup: cgroup::memory_hierarchy().map(|(version, _)| match version {
+            CgroupVersion::V1 => "version 1".into(),
+            CgroupVersion::V2 => "version 2".into(),
+        }),
+        psi: system_memory::pressure().is_some(),
+        swap_bytes: swap_bytes(),
+    }
+}
+
+fn lockdown() -> Lockdown {
+    match fs::read_to_string("/sys/kernel/security/lockdown") {
+        Ok(text) if text.contains("[confidentiality]") => Lockdown::Confidentiality,
+        Ok(text) if text.contains("[integrity]") => Lockdown::Integrity,
+        Ok(_) => Lockdown::None,
+        // Without securityfs nobody can tell; what it would forbid is tried anyway.
+        Err(_) => Lockdown::Unknown,
+    }
+}
+
+fn container() -> Option<String> {
+    let by_init = fs::read_to_string("/run/systemd/container").ok();
+    if let Some(kind) = by_init.map(|text| text.trim().to_owned()).filter(|kind| !kind.is_empty()) {
+        return Some(kind);
+    }
+    let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    if let Some((_, kind)) = marks.iter().find(|(file, _)| Path::new(file).exists()) {
+        return Some((*kind).into());
+    }
+    std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".into())
+}
+
+fn swap_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    text.lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok())
+        .sum::<u64>()
+        * 1024
+}

@@ -1,0 +1,240 @@
+//! A child process that exists to have primitives tried on it.
+
+use crate::error::LinuxError;
+use crate::process::ProcessHandle;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Regions of memory that the child maps.
+pub const REGIONS: u64 = 8;
+
+/// What the child can be asked to do; it answers with nanoseconds, or a count.
+#[repr(u8)]
+#[derive(Clone, Copy)]
+enum Order {
+    /// Write one byte into every base page of the first half of its regions.
+    Touch = b't',
+    /// Read one byte of every base page of that half; answers how long it took.
+    Read = b'r',
+    /// Count the bytes that are not what they should be.
+    Verify = b'v',
+    /// Write one byte into each of the first ten base pages of the first region.
+    TouchTen = b'f',
+    /// `madvise(MADV_HUGEPAGE)` on all its regions.
+    WantHuge = b'h',
+}
+
+/// Killed and reaped when dropped.
+pub struct ThrowAway {
+    child: Pid,
+    /// Its handle.
+    pub handle: ProcessHandle,
+    orders: OwnedFd,
+    answers: OwnedFd,
+    start: u64,
+}
+
+/// Regions that `touch` populates; the others stay untouched.
+const TOUCHED: u64 = REGIONS / 2;
+
+impl ThrowAway {
+    /// Forks the child.
+    pub fn spawn() -> Result<Self, LinuxError> {
+        let failed = |call| move |errno| LinuxError::Call { call, errno };
+        let (orders_in, orders) = pipe().map_err(failed("making a pipe"))?;
+        let (answers, answers_out) = pipe().map_err(failed("making a pipe"))?;
+        // SAFETY: the child only makes system calls and touches its own new mapping (see `live`), so
+        // it needs no lock that another thread may hold at the fork.
+        match unsafe { fork() }.map_err(failed("starting a child process"))? {
+            ForkResult::Child => {
+                drop(orders);
+                drop(answers);
+                live(&orders_in, &answers_out)
+            }
+            ForkResult::Parent { child } => {
+                drop(orders_in);
+                drop(answers_out);
+                let handle = match ProcessHandle::open(child.as_raw() as u32) {
+                    Ok(handle) => handle,
+                    Err(error) => {
+                        let _ = kill(child, Signal::SIGKILL);
+                        let _ = waitpid(child, None);
+                        return Err(error);
+                    }
+                };
+                let mut throw_away = Self { child, handle, orders, answers, start: 0 };
+                throw_away.start = throw_away.answer()?;
+                if throw_away.start == 0 {
+                    return Err(LinuxError::Call {
+                        call: "mapping memory in a child process",
+                        errno: nix::errno::Errno::ENOMEM,
+                    });
+                }
+                Ok(throw_away)
+            }
+        }
+    }
+
+    /// The `index`th of its regions; those below half of [`REGIONS`] get touched by `touch`.
+    pub fn region(&self, index: u64) -> RegionAddr {
+        RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
+    }
+
+    /// The first region that stays untouched.
+    pub fn untouched(&self) -> RegionAddr {
+        self.region(TOUCHED)
+    }
+
+    /// Has it write to every base page of the first half.
+    pub fn touch(&self) -> Result<(), LinuxError> {
+        self.ask(Order::Touch).map(drop)
+    }
+
+    /// Has it write to ten base pages of the first region.
+    pub fn touch_ten(&self) -> Result<(), LinuxError> {
+        self.ask(Order::TouchTen).map(drop)
+    }
+
+    /// Has it read every base page of the first half; returns how long that took.
+    pub fn read(&self) -> Result<Duration, LinuxError> {
+        self.ask(Order::Read).map(Duration::from_nanos)
+    }
+
+    /// Base pages that `read` reads.
+    pub fn pages_read() -> u64 {
+        TOUCHED * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
+    }
+
+    /// Has it ask for huge pages.
+    pub fn want_huge(&self) -> Result<(), LinuxError> {
+        self.ask(Order::WantHuge).map(drop)
+    }
+
+    /// Bytes of its memory that are not what it wrote.
+    pub fn wrong_bytes(&self) -> Result<u64, LinuxError> {
+        self.ask(Order::Verify)
+    }
+
+    fn ask(&self, order: Order) -> Result<u64, LinuxError> {
+        write(&self.orders, &[order as u8])
+            .map_err(|errno| LinuxError::Call { call: "talking to a child process", errno })?;
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<u64, LinuxError> {
+        let mut bytes = [0u8; 8];
+        match read(&self.answers, &mut bytes) {
+            Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+            Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
+            Err(errno) => Err(LinuxError::Call { call: "listening to a child process", errno }),
+        }
+    }
+}
+
+impl Drop for ThrowAway {
+    fn drop(&mut self) {
+        let _ = kill(self.child, Signal::SIGKILL);
+        let _ = waitpid(self.child, None);
+    }
+}
+
+/// The child's life: only system calls and its own mapping.
+fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
+    const BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
+    // SAFETY: plain system calls; the mapping is new, so nothing else refers to it.
+    let memory = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // What is tried is the kernel; that hawkeye's own parent said no is another fact.
+        libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
+        libc::mmap(
+            std::ptr::null_mut(),
+            BYTES + HUGE_PAGE_BYTES as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    let start =
+        if memory == libc::MAP_FAILED { 0 } else { (memory as u64).next_multiple_of(HUGE_PAGE_BYTES) };
+    let mut answer = start;
+    loop {
+        if write(answers, &answer.to_ne_bytes()).is_err() || start == 0 {
+            // SAFETY: ends the process without running the parent's exit handlers.
+            unsafe { libc::_exit(0) }
+        }
+        let mut order = [0u8];
+        if !matches!(read(orders, &mut order), Ok(1)) {
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) }
+        }
+        // SAFETY: `start` is the aligned start of the mapping made above, which has room for
+        // REGIONS whole regions behind it.
+        answer = unsafe { obey(order[0], start as *mut u8) };
+    }
+}
+
+/// Carries out one order on the mapping at `memory`.
+///
+/// # Safety
+/// `memory` points to `REGIONS` regions that are mapped readable and writable.
+unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
+    let pages = ThrowAway::pages_read() as usize;
+    let page = |index: usize| memory.wrapping_add(index * BASE_PAGE_BYTES as usize);
+    match order {
+        o if o == Order::Touch as u8 => {
+            for index in 0..pages {
+                // SAFETY: within the mapping, by the contract above.
+                unsafe { page(index).write_volatile(mark(index)) };
+            }
+            0
+        }
+        o if o == Order::TouchTen as u8 => {
+            for index in 0..10 {
+                // SAFETY: as above.
+                unsafe { page(index).write_volatile(mark(index)) };
+            }
+            0
+        }
+        o if o == Order::Read as u8 => {
+            let begun = monotonic_ns();
+            for index in 0..pages {
+                // SAFETY: as above.
+                let _ = unsafe { page(index).read_volatile() };
+            }
+            monotonic_ns() - begun
+        }
+        o if o == Order::Verify as u8 => {
+            let mut wrong = 0;
+            for index in 0..pages {
+                for offset in 0..BASE_PAGE_BYTES as usize {
+                    // SAFETY: as above.
+                    let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
+                    let marked = if offset == 0 { mark(index) } else { 0 };
+                    wrong += u64::from(found != 0 && found != marked);
+                }
+            }
+            wrong
+        }
+        _ => {
+            let bytes = (REGIONS * HUGE_PAGE_BYTES) as usize;
+            // SAFETY: advice about the child's own mapping.
+            unsafe { libc::madvise(memory.cast(), bytes, libc::MADV_HUGEPAGE) as u64 }
+        }
+    }
+}
+
+fn mark(page: usize) -> u8 {
+    (page % 251) as u8 + 1
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

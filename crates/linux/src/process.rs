@@ -1,0 +1,112 @@
+//! Processes: who they are, what they hold, and the handle that stays right when pids are reused.
+
+use crate::error::LinuxError;
+use hawkeye_policy::ProcessId;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use procfs::process::Process;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+/// A handle on one process (a pidfd): never another process that got the same pid.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    /// Who it is.
+    pub id: ProcessId,
+    fd: OwnedFd,
+}
+
+impl ProcessHandle {
+    /// Opens a process.
+    ///
+    /// # Errors
+    /// It is gone, a kernel thread, or somebody else's.
+    pub fn open(pid: u32) -> Result<Self, LinuxError> {
+        let fd = pidfd_open(pid)?;
+        let stat = stat_of(pid)?;
+        const PF_KTHREAD: u32 = 0x0020_0000;
+        if stat.flags & PF_KTHREAD != 0 {
+            return Err(LinuxError::KernelThread(pid));
+        }
+        let handle = Self {
+            id: ProcessId {
+                pid,
+                start_ticks: stat.starttime,
+            },
+            fd,
+        };
+        // Reading its maps takes the same privilege as everything we do to it.
+        match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
+            Ok(_) => Ok(handle),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let owner = Process::new(pid as i32)
+                    .and_then(|p| p.uid())
+                    .unwrap_or(u32::MAX);
+                Err(LinuxError::NotPermitted { pid, owner })
+            }
+            Err(_) => Err(LinuxError::NoSuchProcess(pid)),
+        }
+    }
+
+    /// The pidfd.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn alive(&self) -> bool {
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+    }
+}
+
+fn pidfd_open(pid: u32) -> Result<OwnedFd, LinuxError> {
+    // SAFETY: a plain system call without pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    if fd >= 0 {
+        // SAFETY: the call just made this descriptor, nobody else knows it.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    }
+    match Errno::last() {
+        // EINVAL: a thread that leads no process.
+        Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Err(LinuxError::NoSuchProcess(pid)),
+        errno => Err(LinuxError::Call {
+            call: "pidfd_open",
+            errno,
+        }),
+    }
+}
+
+fn stat_of(pid: u32) -> Result<procfs::process::Stat, LinuxError> {
+    Process::new(pid as i32)
+        .and_then(|process| process.stat())
+        .map_err(|_| LinuxError::NoSuchProcess(pid))
+}
+
+/// Resident memory in bytes, from `/proc/PID/statm`.
+pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
+    Process::new(pid as i32)
+        .and_then(|process| process.statm())
+        .map(|statm| statm.resident * procfs::page_size())
+        .map_err(|_| LinuxError::NoSuchProcess(pid))
+}
+
+/// The processes that descend from `root`, itself included, as far as they are still connected:
+/// an orphan belongs to somebody else.
+pub fn family(root: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![root];
+    while let Some(pid) = waiting.pop() {
+        if !found.insert(pid) {
+            continue;
+        }
+        // A process that ends while we look simply has no more children.
+        let Ok(tasks) = Process::new(pid as i32).and_then(|process| process.tasks()) else {
+            continue;
+        };
+        for children in tasks.flatten().filter_map(|task| task.children().ok()) {
+            waiting.extend(children);
+        }
+    }
+    found
+}

@@ -1,0 +1,75 @@
+//! Advice to the kernel about another process's memory: the primitives that promote and split.
+
+use crate::error::LinuxError;
+use crate::process::ProcessHandle;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use std::os::fd::AsRawFd;
+
+const MADV_COLD: i32 = 20;
+const MADV_PAGEOUT: i32 = 21;
+const MADV_COLLAPSE: i32 = 25;
+
+fn advise(
+    process: &ProcessHandle,
+    start: u64,
+    bytes: u64,
+    advice: i32,
+    call: &'static str,
+) -> Result<u64, LinuxError> {
+    let range = libc::iovec {
+        iov_base: start as *mut _,
+        iov_len: bytes as usize,
+    };
+    // SAFETY: `range` is ours and lives through the call; the addresses in it are the target's and
+    // only the kernel interprets them, with the target's own page table and locks.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.fd().as_raw_fd(),
+            &raw const range,
+            1usize,
+            advice,
+            0u32,
+        )
+    };
+    if done < 0 {
+        Err(LinuxError::last_call(call))
+    } else {
+        Ok(done as u64)
+    }
+}
+
+/// Makes a region huge now (`MADV_COLLAPSE`). About 0.4 ms where memory is not fragmented.
+///
+/// # Errors
+/// `EBUSY` no huge page free, `EAGAIN` pages pinned or busy, `EINVAL` not a region that may be huge
+/// (any more), `ENOMEM` out of the cgroup's memory or unmapped, `ESRCH` gone.
+pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
+    advise(
+        process,
+        region.start(),
+        HUGE_PAGE_BYTES,
+        MADV_COLLAPSE,
+        "collapsing a region",
+    )
+    .map(drop)
+}
+
+/// Splits the huge page of a region, by calling one of its base pages cold (`MADV_COLD`). Since 6.12
+/// the split maps every zero-filled base page to the shared zero page, atomically
+/// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
+pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
+    advise(
+        process,
+        region.start(),
+        BASE_PAGE_BYTES,
+        MADV_COLD,
+        "splitting a huge page",
+    )
+    .map(drop)
+}
+
+/// Pages out one base page (`MADV_PAGEOUT`): into zram or swap a zero-filled page costs nothing.
+pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<(), LinuxError> {
+    advise(process, start, bytes, MADV_PAGEOUT, "paging out zero pages").map(drop)
+}

@@ -1,0 +1,40 @@
+//! One managed process, as the sampler keeps it.
+
+use crate::error::LinuxError;
+use crate::mappings::Eligible;
+use crate::page_tables::Target;
+use crate::process::ProcessHandle;
+use procfs::process::Process;
+
+/// A managed process: its handle and what was last found in it.
+pub struct Member {
+    /// The process.
+    pub handle: ProcessHandle,
+    /// Whether it or an ancestor said `PR_SET_THP_DISABLE`: nothing of it can become huge.
+    pub thp_disabled: bool,
+    /// Mappings that were eligible at the last sample.
+    pub eligible: Eligible,
+    pub(super) target: Option<Target>,
+    pub(super) window_open: bool,
+}
+
+impl Member {
+    /// Opens a process for management.
+    pub fn open(pid: u32) -> Result<Self, LinuxError> {
+        let handle = ProcessHandle::open(pid)?;
+        Ok(Self {
+            thp_disabled: thp_disabled(pid),
+            handle,
+            eligible: Eligible::default(),
+            target: None,
+            window_open: false,
+        })
+    }
+}
+
+/// `THP_enabled` in `/proc/PID/status` (since 5.0).
+fn thp_disabled(pid: u32) -> bool {
+    Process::new(pid as i32)
+        .and_then(|process| process.status())
+        .is_ok_and(|status| status.thp_enabled == Some(false))
+}

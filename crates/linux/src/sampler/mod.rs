@@ -1,0 +1,152 @@
+//! Access coverage: what clears access bits, what reads them, and what stands in where neither can.
+
+mod member;
+
+pub use member::Member;
+
+use crate::access_bits;
+use crate::error::LinuxError;
+use crate::mappings::{self, Mapping};
+use crate::page_tables::{Detail, PageTables};
+use crate::pagemap;
+use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample};
+use std::time::{Duration, Instant};
+
+/// How the kernel lets us see accesses here; the probe chooses.
+pub enum Sampler {
+    /// Clear by `clear_refs`, read page tables by BPF: exact.
+    AccessBits(Box<PageTables>),
+    /// Population from pagemap: no accesses at all.
+    Population,
+}
+
+/// How long calls into other processes took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallTimes {
+    /// The longest so far.
+    pub longest: Duration,
+}
+
+impl CallTimes {
+    /// Takes note of one call.
+    pub fn note(&mut self, took: Duration) {
+        self.longest = self.longest.max(took);
+    }
+
+    /// Runs one call and takes note of it.
+    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
+        let begun = Instant::now();
+        let result = call();
+        let took = begun.elapsed();
+        self.note(took);
+        (result, took)
+    }
+}
+
+impl Sampler {
+    /// Prepares for sampling a process.
+    pub fn bind(&self, member: &mut Member) -> Result<(), LinuxError> {
+        if let Self::AccessBits(tables) = self {
+            member.target = Some(tables.bind(member.handle.id.pid)?);
+        }
+        Ok(())
+    }
+
+    fn mappings(&mut self, member: &Member) -> Result<Vec<Mapping>, LinuxError> {
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => tables.mappings(target),
+            _ => pagemap::mappings(member.handle.id.pid),
+        }
+    }
+
+    /// Starts a window: clears the access bits where there are any to see.
+    pub fn start_window(
+        &mut self,
+        member: &mut Member,
+        calls: &mut CallTimes,
+    ) -> Result<(), LinuxError> {
+        if let Self::AccessBits(_) = self {
+            calls.time(|| access_bits::clear(member.handle.id.pid)).0?;
+            member.window_open = true;
+        }
+        Ok(())
+    }
+
+    /// Reads all eligible regions of a process.
+    pub fn sample(
+        &mut self,
+        member: &mut Member,
+        calls: &mut CallTimes,
+    ) -> Result<ProcessSample, LinuxError> {
+        member.eligible = mappings::eligible(&self.mappings(member)?);
+        let ranges = &member.eligible.ranges;
+        let mut regions = Vec::new();
+        let mut source = CoverageSource::Population;
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => {
+                let timed = |took| calls.note(took);
+                tables.walk(target, ranges, Detail::Regions, &mut regions, timed)?;
+                if std::mem::take(&mut member.window_open) {
+                    source = CoverageSource::AccessBits;
+                }
+            }
+            _ => {
+                regions = calls
+                    .time(|| pagemap::population(member.handle.id.pid, ranges))
+                    .0?
+            }
+        }
+        Ok(ProcessSample {
+            process: member.handle.id,
+            source,
+            regions,
+        })
+    }
+
+    /// One region as it is now; `None` where nothing is mapped.
+    pub fn look(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>, LinuxError> {
+        let range = region.start()..region.end();
+        let mut found = Vec::new();
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => {
+                tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+            }
+            _ => found = pagemap::population(member.handle.id.pid, &[range])?,
+        }
+        Ok(found.pop())
+    }
+
+    /// Bytes under huge pages in the mappings that were eligible at the last sample.
+    pub fn huge_bytes(&mut self, member: &Member) -> Result<u64, LinuxError> {
+        let ranges = &member.eligible.ranges;
+        let mut found = Vec::new();
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => {
+                tables.walk(target, ranges, Detail::HugeOnly, &mut found, |_| {})?;
+            }
+            _ => found = pagemap::population(member.handle.id.pid, ranges)?,
+        }
+        let huge = found.iter().filter(|r| r.huge && r.present > 0).count();
+        Ok(huge as u64 * hawkeye_policy::HUGE_PAGE_BYTES)
+    }
+
+    /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if it isn't huge.
+    pub fn zero_pages(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<Option<u16>, LinuxError> {
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => tables.scan_zeros(target, region, enough),
+            _ => {
+                let zero = pagemap::zero_pages(&member.handle, region, enough)?;
+                Ok(Some(zero.len() as u16))
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! When management should end: a signal, or the end of what is managed.
+
+use crate::error::LinuxError;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// SIGINT and SIGTERM as something to wait for. While it exists they don't kill the program.
+#[derive(Debug)]
+pub struct StopSignals {
+    fd: SignalFd,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The time is up.
+    TimedOut,
+    /// One of the processes waited for has ended.
+    ProcessEnded,
+    /// This signal came.
+    Signal(i32),
+}
+
+impl StopSignals {
+    /// Takes the two signals over for all threads started from now on.
+    pub fn take_over() -> Result<Self, LinuxError> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        let failed = |errno| LinuxError::Call {
+            call: "waiting for signals",
+            errno,
+        };
+        set.thread_block().map_err(failed)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let fd = SignalFd::with_flags(&set, flags).map_err(failed)?;
+        Ok(Self { fd })
+    }
+
+    /// Waits for a signal, the end of one of `processes` (pidfds), or the end of `timeout`.
+    pub fn wait(&self, processes: &[BorrowedFd<'_>], timeout: Duration) -> Waited {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = vec![PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+            fds.extend(
+                processes
+                    .iter()
+                    .map(|fd| PollFd::new(*fd, PollFlags::POLLIN)),
+            );
+            // poll counts in milliseconds: round up, so as not to spin through the last one.
+            let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000) as i32)
+                .unwrap_or(PollTimeout::MAX);
+            let ready = poll(&mut fds, timeout).unwrap_or(0);
+            if ready == 0 {
+                if Instant::now() >= deadline {
+                    return Waited::TimedOut;
+                }
+                continue;
+            }
+            if let Ok(Some(signal)) = self.fd.read_signal() {
+                return Waited::Signal(signal.ssi_signo as i32);
+            }
+            if fds[1..]
+                .iter()
+                .any(|fd| fd.revents().is_some_and(|events| !events.is_empty()))
+            {
+                return Waited::ProcessEnded;
+            }
+        }
+    }
+}
+
+impl Drop for StopSignals {
+    fn drop(&mut self) {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        // Fails only for an invalid set.
+        let _ = set.thread_unblock();
+    }
+}

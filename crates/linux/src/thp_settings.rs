@@ -1,0 +1,186 @@
+//! Kernel settings of transparent huge pages: read, changed for a while, and put back whatever happens.
+//!
+//! The value found is written to the state folder before the first change. It is put back when the
+//! guard is dropped; after a crash or SIGKILL by the next start, or by `hawkeye restore`.
+
+use crate::error::LinuxError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where the kernel keeps them.
+pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Values as found, by file.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Saved(BTreeMap<PathBuf, String>);
+
+/// Changes settings; dropping it puts all of them back.
+#[derive(Debug)]
+pub struct SettingsGuard {
+    file: PathBuf,
+    saved: Saved,
+}
+
+impl SettingsGuard {
+    /// Puts back what an earlier manager left changed and starts anew. The caller holds the
+    /// [`Instance`](crate::instance::Instance) lock, so nobody else is changing anything.
+    pub fn start(state_dir: &Path) -> Result<Self, LinuxError> {
+        restore_leftovers(state_dir)?;
+        Ok(Self {
+            file: saved_file(state_dir),
+            saved: Saved::default(),
+        })
+    }
+
+    /// Sets the file at `path` (under `/sys` or `/proc/sys`) to `value`.
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<(), LinuxError> {
+        let found = read_setting(path)?;
+        if found == value {
+            return Ok(());
+        }
+        if !self.saved.0.contains_key(path) {
+            self.saved.0.insert(path.to_owned(), found);
+            write_durably(&self.file, &self.saved)?;
+        }
+        fs::write(path, value).map_err(LinuxError::file("writing", path))
+    }
+
+    /// Puts everything back now.
+    pub fn restore(&mut self) -> Result<(), LinuxError> {
+        restore(&self.file, &self.saved)?;
+        self.saved.0.clear();
+        Ok(())
+    }
+}
+
+impl Drop for SettingsGuard {
+    fn drop(&mut self) {
+        if let Err(error) = self.restore() {
+            tracing::error!("{error}; `hawkeye restore` tries again");
+        }
+    }
+}
+
+/// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.
+pub fn read_setting(path: &Path) -> Result<String, LinuxError> {
+    let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
+    let chosen = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    Ok(chosen.unwrap_or(text.trim()).to_owned())
+}
+
+/// Puts back what a manager that was killed left changed; returns the files concerned.
+pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<PathBuf>, LinuxError> {
+    let file = saved_file(state_dir);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LinuxError::file("reading", file)(error)),
+    };
+    let saved: Saved =
+        serde_json::from_str(&text).map_err(|error| LinuxError::DamagedSettings {
+            path: file.clone(),
+            why: error.to_string(),
+        })?;
+    restore(&file, &saved)?;
+    Ok(saved.0.into_keys().collect())
+}
+
+fn saved_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("settings.json")
+}
+
+/// On disk before the setting changes: rename is atomic, so a crash leaves the old file or the new.
+fn write_durably(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
+    let new = file.with_extension("new");
+    let write = || {
+        let mut out = File::create(&new)?;
+        serde_json::to_writer(&out, saved)?;
+        out.flush()?;
+        out.sync_all()?;
+        fs::rename(&new, file)
+    };
+    write().map_err(LinuxError::file("writing", file))
+}
+
+fn restore(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
+    for (path, value) in &saved.0 {
+        fs::write(path, value).map_err(LinuxError::file("restoring", path))?;
+    }
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LinuxError::file("removing", file)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).expect("a temporary folder");
+            Self(path)
+        }
+
+        fn file(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, text).expect("a file");
+            path
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn dropping_the_guard_puts_the_first_value_back() {
+        let folder = Folder::new("drop");
+        let knob = folder.file("knob", "10\n");
+        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+        guard.set(&knob, "20").expect("sets");
+        guard.set(&knob, "30").expect("sets again");
+        assert_eq!(fs::read_to_string(&knob).expect("reads"), "30");
+        drop(guard);
+        assert_eq!(fs::read_to_string(&knob).expect("reads"), "10");
+        assert!(!saved_file(&folder.0).exists());
+    }
+
+    #[test]
+    fn the_next_start_restores_what_a_killed_manager_left() {
+        let folder = Folder::new("killed");
+        let knob = folder.file("knob", "always [madvise] never\n");
+        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+        guard.set(&knob, "always").expect("sets");
+        std::mem::forget(guard);
+        drop(SettingsGuard::start(&folder.0).expect("starts again"));
+        assert_eq!(fs::read_to_string(&knob).expect("reads"), "madvise");
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_that_says_what_to_do() {
+        let folder = Folder::new("damaged");
+        folder.file("settings.json", "{\"/sys/x\": ");
+        let error = SettingsGuard::start(&folder.0).expect_err("refuses");
+        assert!(error.to_string().contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn the_choice_in_force_is_the_one_in_brackets() {
+        let folder = Folder::new("choice");
+        let knob = folder.file("enabled", "always [madvise] never\n");
+        assert_eq!(read_setting(&knob).expect("reads"), "madvise");
+    }
+}

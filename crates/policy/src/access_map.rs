@@ -1,0 +1,402 @@
+//! Which regions of one process to promote first: HawkEye's `access_map`.
+
+use crate::average::CoverageAverage;
+use crate::observation::RegionSample;
+use crate::page::RegionAddr;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Buckets in an access map (paper, section 3.3).
+pub const BUCKETS: u8 = 10;
+/// Width of a bucket, in base pages; the last one is wider (450-512).
+const BUCKET_PAGES: u16 = 50;
+
+/// The bucket (0-9) for a coverage in base pages: 0-49 in 0, 50-99 in 1, ..., 450-512 in 9.
+pub fn bucket_of(coverage: u16) -> u8 {
+    // 65535 / 50 needs more than a u8, so the bound goes first.
+    (coverage / BUCKET_PAGES).min(u16::from(BUCKETS) - 1) as u8
+}
+
+/// A region that waits in an access map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which region.
+    pub region: RegionAddr,
+    /// The bucket it waits in (0-9).
+    pub bucket: u8,
+    /// Averaged coverage, in whole base pages (1-512).
+    pub coverage: u16,
+    /// Base pages present in the last sample (0-512).
+    pub present: u16,
+}
+
+/// What is known of one region.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    region: RegionAddr,
+    /// `None` once it was removed.
+    average: Option<f64>,
+    present: u16,
+    /// Its bucket, or `None` while its averaged coverage rounds to 0.
+    bucket: Option<u8>,
+    /// Its place in the bucket: the smallest is the head. Kept while the region is taken out, so
+    /// that it returns to the same place if nothing came of it.
+    place: i64,
+    /// Whether it can be taken.
+    waiting: bool,
+}
+
+/// Ten buckets of the regions of one process, by averaged coverage (paper, section 3.3).
+///
+/// After a sample a region that rose goes to the head of its new bucket, one that fell to the tail;
+/// one in the same bucket stays where it is. Regions are taken from the highest bucket down, head
+/// to tail. What the paper leaves open is decided thus:
+///
+/// - A region that was not there before has risen.
+/// - Regions that rise into one bucket by the same sample come before all others there, in
+///   ascending address order among themselves; those that fall come after all others, ascending
+///   too. Neighbours are then promoted one after the other, and the order doesn't turn around from
+///   sample to sample.
+/// - A region that was not accessed (its average rounds to 0) is remembered but waits in no bucket:
+///   promoting it would gain nothing. It rises into bucket 0 at the least when it is accessed.
+/// - A region that was taken and is still there with the next sample, and in the same bucket,
+///   returns to its old place.
+///
+/// A sample of `n` regions costs O(n log n), taking a region O(log n).
+#[derive(Clone, Debug)]
+pub struct AccessMap {
+    average: CoverageAverage,
+    /// Ascending by region, so that a sample is merged in one pass and a region found by bisection.
+    entries: Vec<Entry>,
+    buckets: [BTreeMap<i64, RegionAddr>; BUCKETS as usize],
+    /// The last place given out at a head (descending) and at a tail (ascending).
+    head: i64,
+    tail: i64,
+}
+
+impl AccessMap {
+    /// An empty map that averages with `average`.
+    pub fn new(average: CoverageAverage) -> Self {
+        Self {
+            average,
+            entries: Vec::new(),
+            buckets: Default::default(),
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Takes in one sample of the whole process. Regions that are missing from it or huge are
+    /// forgotten. `samples` is in ascending address order (otherwise it is sorted first); of
+    /// several with one address the first counts.
+    pub fn observe(&mut self, samples: &[RegionSample]) {
+        let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
+        let mut entries: Vec<Entry> = Vec::with_capacity(samples.len());
+        let mut risen = Vec::new();
+        for sample in ascending(samples).iter() {
+            while let Some(gone) = known.next_if(|e| e.region < sample.region) {
+                self.unlink(&gone);
+            }
+            if entries.last().is_some_and(|e| e.region == sample.region) {
+                continue;
+            }
+            let before = known.next_if(|e| e.region == sample.region);
+            if sample.huge {
+                if let Some(before) = before {
+                    self.unlink(&before);
+                }
+                continue;
+            }
+            let average = self
+                .average
+                .next(before.and_then(|e| e.average), sample.accessed);
+            let coverage = CoverageAverage::whole_pages(average);
+            let bucket = (coverage > 0).then(|| bucket_of(coverage));
+            let mut entry = Entry {
+                region: sample.region,
+                average: Some(average),
+                present: sample.present,
+                bucket,
+                place: before.map_or(0, |e| e.place),
+                waiting: bucket.is_some(),
+            };
+            match before {
+                Some(before) if before.bucket == bucket => {
+                    if !before.waiting {
+                        self.link(&entry);
+                    }
+                }
+                Some(before) if bucket < before.bucket => {
+                    self.unlink(&before);
+                    self.tail += 1;
+                    entry.place = self.tail;
+                    self.link(&entry);
+                }
+                before => {
+                    if let Some(before) = before {
+                        self.unlink(&before);
+                    }
+                    risen.push(entries.len());
+                }
+            }
+            entries.push(entry);
+        }
+        for gone in known {
+            self.unlink(&gone);
+        }
+        // Each goes to the head, the lowest address last: it ends up first.
+        for index in risen.into_iter().rev() {
+            if let Some(entry) = entries.get_mut(index) {
+                self.head -= 1;
+                entry.place = self.head;
+                let entry = *entry;
+                self.link(&entry);
+            }
+        }
+        self.entries = entries;
+    }
+
+    /// The highest bucket in which a region waits (0-9).
+    pub fn highest_bucket(&self) -> Option<u8> {
+        (0..BUCKETS).rev().find(|b| self.waiting_in(*b) > 0)
+    }
+
+    /// The region that [`Self::pop_highest`] would take.
+    pub fn peek(&self) -> Option<Candidate> {
+        self.highest_bucket().and_then(|b| self.bucket(b).next())
+    }
+
+    /// Takes the head of the highest bucket in which a region waits. It waits again only after a
+    /// sample that still shows it.
+    pub fn pop_highest(&mut self) -> Option<Candidate> {
+        let candidate = self.peek()?;
+        let index = self.find(candidate.region)?;
+        let entry = self.entries.get_mut(index)?;
+        entry.waiting = false;
+        let entry = *entry;
+        self.unlink_place(entry.bucket, entry.place);
+        Some(candidate)
+    }
+
+    /// Forgets a region, its average included (it is huge now). Whether it was known.
+    pub fn remove(&mut self, region: RegionAddr) -> bool {
+        // Left in place, because closing the gap would cost O(n); the next sample drops it.
+        let found = self.find(region).and_then(|i| self.entries.get_mut(i));
+        let Some(entry) = found.filter(|e| e.average.is_some()) else {
+            return false;
+        };
+        let removed = *entry;
+        // As if it was never there: should it be sampled as not huge after all, it rises.
+        entry.bucket = None;
+        entry.average = None;
+        entry.waiting = false;
+        self.unlink(&removed);
+        true
+    }
+
+    /// The regions that wait in a bucket (0-9), head to tail.
+    pub fn bucket(&self, bucket: u8) -> impl Iterator<Item = Candidate> + '_ {
+        let waiting = self
+            .buckets
+            .get(usize::from(bucket))
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        waiting.filter_map(move |region| {
+            let entry = self.entries.get(self.find(*region)?)?;
+            Some(Candidate {
+                region: entry.region,
+                bucket,
+                coverage: CoverageAverage::whole_pages(entry.average?),
+                present: entry.present,
+            })
+        })
+    }
+
+    /// How many regions wait in a bucket (0-9).
+    pub fn waiting_in(&self, bucket: u8) -> usize {
+        self.buckets
+            .get(usize::from(bucket))
+            .map_or(0, BTreeMap::len)
+    }
+
+    /// How many regions wait in all buckets.
+    pub fn waiting(&self) -> usize {
+        self.buckets.iter().map(BTreeMap::len).sum()
+    }
+
+    fn find(&self, region: RegionAddr) -> Option<usize> {
+        self.entries
+            .binary_search_by_key(&region, |e| e.region)
+            .ok()
+    }
+
+    fn link(&mut self, entry: &Entry) {
+        if let Some(bucket) = entry
+            .bucket
+            .and_then(|b| self.buckets.get_mut(usize::from(b)))
+        {
+            bucket.insert(entry.place, entry.region);
+        }
+    }
+
+    fn unlink(&mut self, entry: &Entry) {
+        if entry.waiting {
+            self.unlink_place(entry.bucket, entry.place);
+        }
+    }
+
+    fn unlink_place(&mut self, bucket: Option<u8>, place: i64) {
+        if let Some(bucket) = bucket.and_then(|b| self.buckets.get_mut(usize::from(b))) {
+            bucket.remove(&place);
+        }
+    }
+}
+
+/// The samples in ascending address order, copied only when they are not.
+fn ascending(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
+    if samples.is_sorted_by_key(|s| s.region) {
+        return Cow::Borrowed(samples);
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_by_key(|s| s.region);
+    Cow::Owned(sorted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{region, sample};
+
+    fn newest_only() -> AccessMap {
+        AccessMap::new(CoverageAverage::new(1.0).unwrap_or_default())
+    }
+
+    fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
+        map.bucket(bucket).map(|c| c.region).collect()
+    }
+
+    #[test]
+    fn buckets_are_linear() {
+        let edges = [
+            (0, 0),
+            (49, 0),
+            (50, 1),
+            (99, 1),
+            (449, 8),
+            (450, 9),
+            (512, 9),
+            (u16::MAX, 9),
+        ];
+        for (coverage, bucket) in edges {
+            assert_eq!(bucket_of(coverage), bucket, "{coverage}");
+        }
+    }
+
+    #[test]
+    fn new_regions_of_one_sample_keep_address_order() {
+        let mut map = newest_only();
+        map.observe(&[sample(1, 200), sample(2, 201), sample(3, 202)]);
+        assert_eq!(order(&map, 4), [region(1), region(2), region(3)]);
+    }
+
+    #[test]
+    fn rising_to_the_head_falling_to_the_tail() {
+        let mut map = newest_only();
+        map.observe(&[
+            sample(1, 120),
+            sample(2, 110),
+            sample(3, 60),
+            sample(4, 300),
+            sample(5, 310),
+        ]);
+        assert_eq!(order(&map, 2), [region(1), region(2)]);
+        map.observe(&[
+            sample(1, 149),
+            sample(2, 100),
+            sample(3, 130),
+            sample(4, 120),
+            sample(5, 120),
+        ]);
+        // 3 rose, 1 and 2 stayed where they were, 4 and 5 fell.
+        assert_eq!(
+            order(&map, 2),
+            [region(3), region(1), region(2), region(4), region(5)]
+        );
+        // Later risers come before earlier ones, ascending among themselves.
+        map.observe(&[
+            sample(0, 120),
+            sample(1, 149),
+            sample(2, 0),
+            sample(3, 130),
+            sample(4, 120),
+            sample(5, 10),
+            sample(6, 120),
+        ]);
+        assert_eq!(
+            order(&map, 2),
+            [region(0), region(6), region(3), region(1), region(4)]
+        );
+    }
+
+    #[test]
+    fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError> {
+        let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
+        map.observe(&[sample(1, 500)]);
+        map.observe(&[sample(1, 0)]);
+        assert_eq!(map.peek().map(|c| (c.bucket, c.coverage)), Some((6, 300)));
+        Ok(())
+    }
+
+    #[test]
+    fn taken_regions_return_to_their_place() {
+        let mut map = newest_only();
+        let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
+        map.observe(&samples);
+        assert_eq!(map.pop_highest().map(|c| c.region), Some(region(3)));
+        assert_eq!(map.pop_highest().map(|c| c.region), Some(region(1)));
+        assert_eq!(map.waiting(), 1);
+        map.observe(&samples);
+        assert_eq!(order(&map, 2), [region(1), region(2)]);
+        assert_eq!(order(&map, 9), [region(3)]);
+    }
+
+    #[test]
+    fn huge_missing_and_untouched_regions_do_not_wait() {
+        let mut map = newest_only();
+        map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
+        assert_eq!(map.waiting(), 3);
+        let huge = RegionSample {
+            huge: true,
+            ..sample(1, 512)
+        };
+        map.observe(&[huge, sample(3, 1), sample(4, 30)]);
+        assert_eq!(
+            order(&map, 0),
+            [region(3), region(4)],
+            "accessed again: risen"
+        );
+        assert_eq!(map.waiting(), 2);
+        map.observe(&[]);
+        assert_eq!(map.highest_bucket(), None);
+        assert_eq!(map.pop_highest(), None);
+    }
+
+    #[test]
+    fn removed_regions_are_forgotten() {
+        let mut map = newest_only();
+        map.observe(&[sample(1, 100), sample(2, 90)]);
+        assert!(map.remove(region(1)));
+        assert!(!map.remove(region(7)));
+        assert_eq!(map.waiting(), 1);
+        map.observe(&[sample(1, 100), sample(2, 100)]);
+        assert_eq!(order(&map, 2), [region(1), region(2)]);
+    }
+
+    #[test]
+    fn unsorted_and_doubled_samples_do_no_harm() {
+        let mut map = newest_only();
+        map.observe(&[sample(2, 100), sample(1, 100), sample(2, 300)]);
+        assert_eq!(order(&map, 2), [region(1), region(2)]);
+        assert_eq!(map.waiting(), 2);
+    }
+}

@@ -1,0 +1,100 @@
+//! Averaging a region's coverage over sampling windows.
+
+use crate::error::{SettingError, positive_up_to};
+use crate::page::PAGES_PER_REGION;
+
+/// Exponential moving average of access coverage (paper, section 3.3).
+///
+/// The paper doesn't say how much the newest window weighs; the default, 0.4, is that of the
+/// released code (`mm/ohp.c`), which truncates to whole pages at every step and so loses up to a
+/// page each time. This one keeps the fraction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoverageAverage {
+    weight_new: f64,
+}
+
+impl CoverageAverage {
+    /// What the newest window weighs unless set (0.4).
+    pub const DEFAULT_WEIGHT_NEW: f64 = 0.4;
+
+    /// An average in which the newest window has `weight_new`, over 0 and at most 1 (1: no memory
+    /// of earlier windows).
+    pub fn new(weight_new: f64) -> Result<Self, SettingError> {
+        let weight_new = positive_up_to(
+            1.0,
+            weight_new,
+            "weight of the newest sample",
+            "over 0 and at most 1",
+        )?;
+        Ok(Self { weight_new })
+    }
+
+    /// Share of the newest window, over 0 and at most 1.
+    pub fn weight_new(self) -> f64 {
+        self.weight_new
+    }
+
+    /// The average after a window in which `accessed` base pages were (0-512; more counts as 512).
+    /// Without a `previous` average the window stands for itself: starting from 0 would make every
+    /// new region look colder than it is.
+    pub fn next(self, previous: Option<f64>, accessed: u16) -> f64 {
+        let newest = f64::from(accessed.min(PAGES_PER_REGION));
+        match previous {
+            Some(previous) => previous + self.weight_new * (newest - previous),
+            None => newest,
+        }
+    }
+
+    /// An average as whole base pages, to the nearest (0-512).
+    pub fn whole_pages(average: f64) -> u16 {
+        // A cast from a float saturates, and takes what is not a number for 0.
+        (average.round() as u16).min(PAGES_PER_REGION)
+    }
+}
+
+impl Default for CoverageAverage {
+    fn default() -> Self {
+        Self {
+            weight_new: Self::DEFAULT_WEIGHT_NEW,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn range_of_the_weight() {
+        for bad in [0.0, -0.1, 1.01, f64::NAN, f64::INFINITY] {
+            assert!(CoverageAverage::new(bad).is_err(), "{bad}");
+        }
+        assert!(CoverageAverage::new(1.0).is_ok());
+    }
+
+    #[test]
+    fn a_steady_coverage_is_reached_without_loss() {
+        let average = CoverageAverage::default();
+        let end = (0..100).fold(average.next(None, 0), |a, _| average.next(Some(a), 512));
+        assert_eq!(CoverageAverage::whole_pages(end), 512);
+        // The released code's integers would stop short of 512 here.
+        let steady = (0..100).fold(average.next(None, 7), |a, _| average.next(Some(a), 7));
+        assert_eq!(CoverageAverage::whole_pages(steady), 7);
+    }
+
+    #[test]
+    fn weight_one_is_the_newest_window() -> Result<(), SettingError> {
+        assert_eq!(CoverageAverage::new(1.0)?.next(Some(500.0), 3), 3.0);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {
+            let next = CoverageAverage::new(weight)?.next(Some(old), new);
+            let new = f64::from(new);
+            prop_assert!(next >= old.min(new) - 1e-9 && next <= old.max(new) + 1e-9);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Holding back when calls into other processes take long.
+
+use std::time::Duration;
+
+/// The limits of a [`Backoff`]. The defaults are those of tcmalloc's collapse code
+/// (`tcmalloc/huge_page_treatment.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffSettings {
+    /// The shortest pause between batches (100 ms).
+    pub interval: Duration,
+    /// A call that takes longer ends its batch and doubles the pause (30 ms).
+    pub too_long: Duration,
+    /// A batch whose calls all take less halves the pause (15 ms).
+    pub short: Duration,
+}
+
+impl Default for BackoffSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(100),
+            too_long: Duration::from_millis(30),
+            short: Duration::from_millis(15),
+        }
+    }
+}
+
+/// What to do with the rest of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum AfterCall {
+    /// Go on.
+    Continue,
+    /// End the batch now.
+    StopBatch,
+}
+
+/// The pause between batches of calls: doubled by a call that took too long, halved by a batch of
+/// short ones, 1 to 128 intervals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backoff {
+    settings: BackoffSettings,
+    /// The pause is this power of two, in intervals (0-7).
+    doublings: u32,
+    /// The longest call of the batch under way.
+    longest: Option<Duration>,
+    ready_at: Duration,
+}
+
+impl Backoff {
+    /// The longest pause, as a power of two: 128 intervals.
+    const MAX_DOUBLINGS: u32 = 7;
+
+    /// Ready at once, with the shortest pause to begin with.
+    pub fn new(settings: BackoffSettings) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    /// Told how long a call took; whether the batch goes on.
+    pub fn after_call(&mut self, took: Duration) -> AfterCall {
+        self.longest = self.longest.max(Some(took));
+        if took > self.settings.too_long {
+            AfterCall::StopBatch
+        } else {
+            AfterCall::Continue
+        }
+    }
+
+    /// Ends the batch: the pause begins `now`. A batch without calls says nothing about the length
+    /// of calls, and leaves the pause as it is.
+    pub fn end_batch(&mut self, now: Duration) {
+        match self.longest.take() {
+            Some(longest) if longest > self.settings.too_long => {
+                self.doublings = (self.doublings + 1).min(Self::MAX_DOUBLINGS);
+            }
+            Some(longest) if longest < self.settings.short => {
+                self.doublings = self.doublings.saturating_sub(1);
+            }
+            _ => {}
+        }
+        self.ready_at = now.saturating_add(self.pause());
+    }
+
+    /// The pause after a batch, at present.
+    pub fn pause(&self) -> Duration {
+        self.settings.interval.saturating_mul(1 << self.doublings)
+    }
+
+    /// Whether the pause is over.
+    pub fn ready(&self, now: Duration) -> bool {
+        now >= self.ready_at
+    }
+
+    /// When the pause is over.
+    pub fn ready_at(&self) -> Duration {
+        self.ready_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn batch(backoff: &mut Backoff, calls: &[u64]) -> Duration {
+        for call in calls {
+            let stop = backoff.after_call(MS(*call)) == AfterCall::StopBatch;
+            assert_eq!(stop, *call > 30, "{call} ms");
+        }
+        backoff.end_batch(at(1));
+        backoff.ready_at() - at(1)
+    }
+
+    #[test]
+    fn long_calls_double_short_batches_halve() {
+        let mut backoff = Backoff::default();
+        assert!(backoff.ready(Duration::ZERO));
+        assert_eq!(batch(&mut backoff, &[3, 31]), MS(200));
+        assert!(!backoff.ready(at(1)));
+        assert!(backoff.ready(at(1) + MS(200)));
+        assert_eq!(batch(&mut backoff, &[400]), MS(400));
+        assert_eq!(
+            batch(&mut backoff, &[30]),
+            MS(400),
+            "neither long nor short"
+        );
+        assert_eq!(batch(&mut backoff, &[1, 15]), MS(400), "not all short");
+        assert_eq!(batch(&mut backoff, &[]), MS(400), "nothing learned");
+        assert_eq!(batch(&mut backoff, &[14, 1]), MS(200));
+        assert_eq!(batch(&mut backoff, &[1]), MS(100));
+        assert_eq!(
+            batch(&mut backoff, &[1]),
+            MS(100),
+            "never less than one interval"
+        );
+    }
+
+    #[test]
+    fn a_pause_is_at_most_128_intervals() {
+        let mut backoff = Backoff::default();
+        for _ in 0..20 {
+            batch(&mut backoff, &[31]);
+        }
+        assert_eq!(backoff.pause(), MS(12_800));
+    }
+}

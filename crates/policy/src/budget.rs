@@ -1,0 +1,385 @@
+//! Limits on how much is done: promotions, scans, and the manager's own CPU time.
+
+use crate::error::{SettingError, positive_up_to};
+use serde::Serialize;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Something per second: over 0 and finite.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// This many per second (over 0, finite).
+    pub fn per_second(rate: f64) -> Result<Self, SettingError> {
+        positive_up_to(
+            f64::MAX,
+            rate,
+            "rate (per second)",
+            "a finite number over 0",
+        )
+        .map(Self)
+    }
+
+    /// How many per second.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// An amount that flows in evenly up to a capacity, and may be drawn below 0.
+#[derive(Clone, Copy, Debug)]
+struct Reservoir {
+    per_second: f64,
+    capacity: f64,
+    /// The amount at `at`.
+    level: f64,
+    at: Duration,
+}
+
+impl Reservoir {
+    fn full(per_second: f64, capacity: f64) -> Self {
+        Self {
+            per_second,
+            capacity,
+            level: capacity,
+            at: Duration::ZERO,
+        }
+    }
+
+    /// The amount at `now`; a clock that went back stands still.
+    fn level(&self, now: Duration) -> f64 {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        (self.level + self.per_second * passed).min(self.capacity)
+    }
+
+    fn draw(&mut self, now: Duration, amount: f64) {
+        self.level = (self.level(now) - amount).min(self.capacity);
+        self.at = self.at.max(now);
+    }
+
+    /// When there will be `amount`, not before `now`.
+    fn reaches(&self, now: Duration, amount: f64) -> Duration {
+        let missing = amount - self.level(now);
+        if missing <= 0.0 {
+            return now;
+        }
+        let wait = Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX);
+        // A nanosecond more, so that rounding doesn't leave it just short.
+        now.saturating_add(wait)
+            .saturating_add(Duration::from_nanos(1))
+    }
+}
+
+/// At most `rate * t + burst` in any time `t`. Full at first.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket(Reservoir);
+
+impl TokenBucket {
+    /// A bucket that fills with `rate` up to `burst` tokens (at least 1, finite: less would never
+    /// let anything pass).
+    pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
+        if !(burst.is_finite() && burst >= 1.0) {
+            return Err(SettingError::new(
+                "burst",
+                burst,
+                "a finite number of at least 1",
+            ));
+        }
+        Ok(Self(Reservoir::full(rate.get(), burst)))
+    }
+
+    /// A bucket that holds what flows in within a second, and at least one token.
+    pub fn one_second(rate: Rate) -> Self {
+        Self(Reservoir::full(rate.get(), rate.get().max(1.0)))
+    }
+
+    /// Takes `n` tokens, or none when there are fewer; whether it did.
+    pub fn take(&mut self, now: Duration, n: u32) -> bool {
+        let enough = self.0.level(now) >= f64::from(n);
+        if enough {
+            self.0.draw(now, f64::from(n));
+        }
+        enough
+    }
+
+    /// Returns `n` tokens that were taken and came to nothing.
+    pub fn give_back(&mut self, n: u32) {
+        self.0.draw(self.0.at, -f64::from(n));
+    }
+
+    /// When a token can be taken: `now`, or later.
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        self.0.reaches(now, 1.0)
+    }
+}
+
+/// The manager's own CPU time: a share of one core, which may be used at any time within a minute.
+///
+/// What was used beyond it is owed: the manager then does nothing until it is paid, so the average
+/// holds however long a single piece of work took.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuBudget {
+    percent: f64,
+    /// CPU seconds.
+    left: Reservoir,
+    used_total: Option<Duration>,
+}
+
+impl CpuBudget {
+    /// Share of one core unless set, in per cent (2).
+    pub const DEFAULT_PERCENT: f64 = 2.0;
+    /// The time over which the share holds, in seconds (60).
+    pub const OVER_S: f64 = 60.0;
+
+    /// A budget of `percent` of one core (over 0, at most 100).
+    pub fn new(percent: f64) -> Result<Self, SettingError> {
+        let percent = positive_up_to(
+            100.0,
+            percent,
+            "CPU budget (% of one core)",
+            "over 0 and at most 100",
+        )?;
+        Ok(Self::of(percent))
+    }
+
+    fn of(percent: f64) -> Self {
+        let share = percent / 100.0;
+        Self {
+            percent,
+            left: Reservoir::full(share, share * Self::OVER_S),
+            used_total: None,
+        }
+    }
+
+    /// Share of one core, in per cent.
+    pub fn percent(&self) -> f64 {
+        self.percent
+    }
+
+    /// Told how much CPU time the manager has used in total by `now`. The first call only sets what
+    /// is counted from: starting up is not managing.
+    pub fn update(&mut self, now: Duration, used_total: Duration) {
+        let before = self.used_total.replace(used_total).unwrap_or(used_total);
+        self.left
+            .draw(now, used_total.saturating_sub(before).as_secs_f64());
+    }
+
+    /// Whether nothing is left.
+    pub fn exhausted(&self, now: Duration) -> bool {
+        self.left.level(now) <= 0.0
+    }
+
+    /// When something will be left: `now`, or later.
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        if self.exhausted(now) {
+            self.left.reaches(now, f64::MIN_POSITIVE)
+        } else {
+            now
+        }
+    }
+}
+
+impl Default for CpuBudget {
+    fn default() -> Self {
+        Self::of(Self::DEFAULT_PERCENT)
+    }
+}
+
+/// Why no further promotion is paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize)]
+#[serde(tag = "spent", rename_all = "kebab-case")]
+pub enum Spent {
+    /// All there will ever be.
+    #[error("all {max} promotions of the budget are spent")]
+    Total {
+        /// How many there were.
+        max: u64,
+    },
+    /// The rate; time brings more.
+    #[error("the promotion rate is used up until {:.3} s", ready_at.as_secs_f64())]
+    Rate {
+        /// When the next one can be taken, on the clock of the call.
+        ready_at: Duration,
+    },
+}
+
+/// How many promotions may be done, in total and per second. Only what succeeds is paid for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PromotionBudget {
+    max: Option<u64>,
+    spent: u64,
+    bucket: Option<TokenBucket>,
+}
+
+impl PromotionBudget {
+    /// At most `max` in total and `rate` per second (with a second's worth at once); `None`: as many
+    /// as there are.
+    pub fn new(max: Option<u64>, rate: Option<Rate>) -> Self {
+        Self {
+            max,
+            spent: 0,
+            bucket: rate.map(TokenBucket::one_second),
+        }
+    }
+
+    /// Pays for one promotion, or says why not.
+    pub fn take(&mut self, now: Duration) -> Result<(), Spent> {
+        if let Some(max) = self.max.filter(|max| self.spent >= *max) {
+            return Err(Spent::Total { max });
+        }
+        if let Some(bucket) = &mut self.bucket
+            && !bucket.take(now, 1)
+        {
+            return Err(Spent::Rate {
+                ready_at: bucket.ready_at(now),
+            });
+        }
+        self.spent += 1;
+        Ok(())
+    }
+
+    /// Returns the price of a promotion that was not carried out.
+    pub fn give_back(&mut self) {
+        // What was not taken can't be returned.
+        if self.spent > 0 {
+            self.spent -= 1;
+            if let Some(bucket) = &mut self.bucket {
+                bucket.give_back(1);
+            }
+        }
+    }
+
+    /// Promotions paid for and not given back.
+    pub fn spent(&self) -> u64 {
+        self.spent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_positive_and_finite() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Rate::per_second(bad).is_err(), "{bad}");
+        }
+        let error = Rate::per_second(-1.0).map_err(|e| e.to_string());
+        assert_eq!(
+            error,
+            Err("rate (per second) must be a finite number over 0, not -1".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_bucket_is_full_at_first_and_fills_again() -> Result<(), SettingError> {
+        let rate = Rate::per_second(0.5)?;
+        assert!(TokenBucket::new(rate, 0.5).is_err());
+        let mut bucket = TokenBucket::new(rate, 2.0)?;
+        assert!(!bucket.take(at(5), 3));
+        assert!(bucket.take(at(5), 2));
+        assert!(!bucket.take(at(5), 1));
+        assert!(bucket.ready_at(at(5)) >= at(7));
+        assert!(bucket.take(bucket.ready_at(at(5)), 1));
+        bucket.give_back(9);
+        assert!(!bucket.take(at(8), 3), "no more than the burst");
+        assert!(bucket.take(at(8), 2));
+        Ok(())
+    }
+
+    #[test]
+    fn cpu_beyond_the_budget_is_owed() {
+        let mut cpu = CpuBudget::default();
+        let start_up = Duration::from_secs(5);
+        cpu.update(at(10), start_up);
+        assert!(!cpu.exhausted(at(10)));
+        // A minute's worth is 1.2 s; 2.2 s leaves a debt of 1 s, paid in 50 s.
+        cpu.update(at(10), start_up + Duration::from_millis(2200));
+        assert!(cpu.exhausted(at(10)));
+        assert!(cpu.exhausted(at(59)));
+        assert!(!cpu.exhausted(at(61)));
+        let ready = cpu.ready_at(at(10));
+        assert!(ready >= at(60) && ready < at(61), "{ready:?}");
+        assert!(!cpu.exhausted(ready));
+        assert_eq!(cpu.ready_at(at(70)), at(70));
+    }
+
+    #[test]
+    fn promotions_end_at_the_total() {
+        let mut budget = PromotionBudget::new(Some(2), None);
+        assert_eq!(budget.take(at(0)), Ok(()));
+        budget.give_back();
+        budget.give_back();
+        assert_eq!(budget.take(at(0)), Ok(()));
+        assert_eq!(budget.take(at(0)), Ok(()));
+        let refused = budget.take(at(1000));
+        assert_eq!(refused, Err(Spent::Total { max: 2 }));
+        assert_eq!(budget.spent(), 2);
+        assert_eq!(
+            PromotionBudget::new(Some(0), None).take(at(0)),
+            Err(Spent::Total { max: 0 })
+        );
+    }
+
+    #[test]
+    fn promotions_keep_to_the_rate() -> Result<(), SettingError> {
+        let mut budget = PromotionBudget::new(None, Some(Rate::per_second(4.0)?));
+        let now = at(1);
+        for _ in 0..4 {
+            assert_eq!(budget.take(now), Ok(()));
+        }
+        let Err(Spent::Rate { ready_at }) = budget.take(now) else {
+            panic!("rate not kept")
+        };
+        assert!(ready_at >= now + Duration::from_millis(250));
+        assert_eq!(budget.take(ready_at), Ok(()));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_the_burst(
+            rate in 0.01..1000.0f64,
+            burst in 1.0..100.0f64,
+            steps in prop::collection::vec((0u64..2_000_000_000, 0u32..20), 1..200),
+        ) {
+            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut now = Duration::ZERO;
+            let mut takes: Vec<(Duration, f64)> = Vec::new();
+            for (wait, n) in steps {
+                now += Duration::from_nanos(wait);
+                if bucket.take(now, n) {
+                    takes.push((now, f64::from(n)));
+                }
+                // In whatever time up to now, not only from the start: an idle bucket saves up no
+                // more than the burst.
+                let mut taken = 0.0;
+                for (since, n) in takes.iter().rev() {
+                    taken += n;
+                    let passed = (now - *since).as_secs_f64();
+                    prop_assert!(taken <= rate * passed + burst + 1e-6);
+                }
+            }
+        }
+
+        #[test]
+        fn ready_means_ready(
+            rate in 0.001..1000.0f64,
+            burst in 1.0..100.0f64,
+            waits in prop::collection::vec(0u64..5_000_000_000, 1..50),
+        ) {
+            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut now = Duration::ZERO;
+            for wait in waits {
+                now += Duration::from_nanos(wait);
+                while bucket.take(now, 1) {}
+                let ready = bucket.ready_at(now);
+                prop_assert!(ready > now);
+                prop_assert!(bucket.clone().take(ready, 1));
+            }
+        }
+    }
+}

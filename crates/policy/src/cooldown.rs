@@ -1,0 +1,141 @@
+//! Leaving a region alone for a while after the kernel refused it.
+
+use crate::observation::ProcessId;
+use crate::page::RegionAddr;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Refused candidates and when they may be tried again: after 30 s, and after twice as long for each
+/// further refusal, up to 16 times.
+#[derive(Clone, Debug)]
+pub struct Cooldown {
+    first: Duration,
+    refused: HashMap<(ProcessId, RegionAddr), Refused>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    until: Duration,
+    /// How long the next refusal would last.
+    next: Duration,
+}
+
+impl Cooldown {
+    /// How long the first refusal lasts unless set (30 s).
+    pub const DEFAULT_FIRST: Duration = Duration::from_secs(30);
+    /// The longest cool-down, in first ones.
+    const MAX_FACTOR: u32 = 16;
+
+    /// A first refusal lasts `first`.
+    pub fn new(first: Duration) -> Self {
+        Self {
+            first,
+            refused: HashMap::new(),
+        }
+    }
+
+    /// The region was refused `now`.
+    pub fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
+        let longest = self.longest();
+        let refused = self.refused.entry((process, region)).or_insert(Refused {
+            until: now,
+            next: self.first,
+        });
+        refused.until = now.saturating_add(refused.next);
+        refused.next = refused.next.saturating_mul(2).min(longest);
+    }
+
+    /// Whether the region may be tried.
+    pub fn allows(&self, process: ProcessId, region: RegionAddr, now: Duration) -> bool {
+        self.refused
+            .get(&(process, region))
+            .is_none_or(|refused| now >= refused.until)
+    }
+
+    /// The region was promoted: its refusals are forgotten.
+    pub fn succeed(&mut self, process: ProcessId, region: RegionAddr) {
+        self.refused.remove(&(process, region));
+    }
+
+    /// Forgets the processes for which `there` is false.
+    pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
+        self.refused.retain(|(process, _), _| there(*process));
+    }
+
+    /// Forgets refusals whose cool-down ended longer ago than the longest cool-down, so that memory
+    /// doesn't grow with regions that nobody proposes any more.
+    pub fn expire(&mut self, now: Duration) {
+        let longest = self.longest();
+        self.refused
+            .retain(|_, refused| now < refused.until.saturating_add(longest));
+    }
+
+    /// How many regions are remembered.
+    pub fn len(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Whether no region is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.refused.is_empty()
+    }
+
+    fn longest(&self) -> Duration {
+        self.first.saturating_mul(Self::MAX_FACTOR)
+    }
+}
+
+impl Default for Cooldown {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_FIRST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, process, region};
+
+    #[test]
+    fn each_refusal_lasts_twice_as_long_up_to_sixteen_times() {
+        let mut cooldown = Cooldown::default();
+        let (p, r) = (process(1), region(1));
+        let mut now = at(100);
+        for seconds in [30, 60, 120, 240, 480, 480, 480] {
+            assert!(cooldown.allows(p, r, now));
+            cooldown.refuse(p, r, now);
+            now += at(seconds);
+            assert!(!cooldown.allows(p, r, now - Duration::from_nanos(1)));
+        }
+        assert!(cooldown.allows(p, r, now));
+        assert!(
+            cooldown.allows(p, region(2), at(0)),
+            "others are not concerned"
+        );
+    }
+
+    #[test]
+    fn success_starts_over() {
+        let mut cooldown = Cooldown::default();
+        let (p, r) = (process(1), region(1));
+        cooldown.refuse(p, r, at(0));
+        cooldown.refuse(p, r, at(30));
+        cooldown.succeed(p, r);
+        assert!(cooldown.allows(p, r, at(30)));
+        cooldown.refuse(p, r, at(40));
+        assert!(cooldown.allows(p, r, at(70)));
+    }
+
+    #[test]
+    fn forgets_what_is_gone_and_what_is_old() {
+        let mut cooldown = Cooldown::default();
+        cooldown.refuse(process(1), region(1), at(0));
+        cooldown.refuse(process(2), region(1), at(0));
+        cooldown.retain_processes(|p| p == process(2));
+        assert_eq!(cooldown.len(), 1);
+        cooldown.expire(at(509));
+        assert_eq!(cooldown.len(), 1);
+        cooldown.expire(at(510));
+        assert!(cooldown.is_empty());
+    }
+}

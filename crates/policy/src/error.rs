@@ -1,0 +1,62 @@
+//! The one error that settings can have: a value outside its range.
+
+use std::fmt;
+use thiserror::Error;
+
+/// A setting was given a value that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{setting} must be {allowed}, not {value}")]
+pub struct SettingError {
+    /// What a person calls the setting, with its unit.
+    pub setting: &'static str,
+    /// The value that was given.
+    pub value: String,
+    /// The values it can have, worded to follow "must be".
+    pub allowed: &'static str,
+}
+
+impl SettingError {
+    /// `setting` can't be `value`; it must be `allowed` (worded to follow "must be").
+    pub fn new(setting: &'static str, value: impl fmt::Display, allowed: &'static str) -> Self {
+        Self {
+            setting,
+            value: value.to_string(),
+            allowed,
+        }
+    }
+}
+
+/// `value` when it is over 0 and at most `max`; never when it is not a number.
+pub(crate) fn positive_up_to(
+    max: f64,
+    value: f64,
+    setting: &'static str,
+    allowed: &'static str,
+) -> Result<f64, SettingError> {
+    if value > 0.0 && value <= max {
+        Ok(value)
+    } else {
+        Err(SettingError::new(setting, value, allowed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_names_setting_range_and_value() {
+        let error = positive_up_to(100.0, 120.0, "CPU budget (%)", "over 0 and at most 100");
+        assert_eq!(
+            error.map_err(|e| e.to_string()),
+            Err("CPU budget (%) must be over 0 and at most 100, not 120".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_refused() {
+        assert!(positive_up_to(1.0, f64::NAN, "x", "y").is_err());
+        assert!(positive_up_to(1.0, 0.0, "x", "y").is_err());
+        assert_eq!(positive_up_to(1.0, 1.0, "x", "y"), Ok(1.0));
+    }
+}

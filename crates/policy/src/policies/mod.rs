@@ -1,0 +1,83 @@
+//! Every policy, and how to get one by its name.
+
+pub mod hawkeye_g;
+pub mod linux;
+pub mod none;
+
+pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
+pub use linux::{LinuxOrder, LinuxSettings, Pace};
+pub use none::NoPromotion;
+
+use crate::average::CoverageAverage;
+use crate::policy::Policy;
+use thiserror::Error;
+
+/// What policies can be told. Every value in here is valid by its type, so that making a policy
+/// fails only for a name that doesn't exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PolicySettings {
+    /// How coverage is averaged, by all policies that go by coverage.
+    pub average: CoverageAverage,
+    /// For `linux`.
+    pub linux: LinuxSettings,
+}
+
+type Make = fn(&PolicySettings) -> Box<dyn Policy>;
+
+const POLICIES: [(&str, Make); 3] = [
+    (HawkeyeG::NAME, |s| {
+        Box::new(HawkeyeG::new(HawkeyeGSettings { average: s.average }))
+    }),
+    (LinuxOrder::NAME, |s| Box::new(LinuxOrder::new(s.linux))),
+    (NoPromotion::NAME, |_| Box::new(NoPromotion)),
+];
+
+/// No policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no policy {name:?}; the policies are {}", known_names())]
+pub struct UnknownPolicy {
+    /// The name that was asked for.
+    pub name: String,
+}
+
+/// The names of all policies.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    POLICIES.iter().map(|(name, _)| *name)
+}
+
+/// Makes the policy of that name.
+pub fn by_name(name: &str, settings: &PolicySettings) -> Result<Box<dyn Policy>, UnknownPolicy> {
+    POLICIES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, make)| make(settings))
+        .ok_or_else(|| UnknownPolicy {
+            name: name.to_owned(),
+        })
+}
+
+fn known_names() -> String {
+    names().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_makes_the_policy_of_that_name() {
+        for name in names() {
+            let made = by_name(name, &PolicySettings::default()).map(|p| p.name());
+            assert_eq!(made, Ok(name));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = by_name("best", &PolicySettings::default()).map(|p| p.name());
+        assert_eq!(
+            error.map_err(|e| e.to_string()),
+            Err("there is no policy \"best\"; the policies are hawkeye-g, linux, none".to_owned())
+        );
+    }
+}

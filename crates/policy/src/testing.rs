@@ -1,0 +1,60 @@
+//! Shorthand for this crate's unit tests.
+
+use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
+use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use std::time::Duration;
+
+/// The `index`th region of an address space.
+pub fn region(index: u64) -> RegionAddr {
+    RegionAddr::containing(index * HUGE_PAGE_BYTES)
+}
+
+/// A fully present region of base pages of which `accessed` were.
+pub fn sample(index: u64, accessed: u16) -> RegionSample {
+    RegionSample {
+        region: region(index),
+        present: 512,
+        accessed,
+        runs: u16::from(accessed > 0),
+        written: 512,
+        zero_mapped: 0,
+        swapped: 0,
+        huge: false,
+    }
+}
+
+/// A huge region, accessed or not.
+pub fn huge(index: u64, accessed: bool) -> RegionSample {
+    RegionSample {
+        huge: true,
+        ..sample(index, if accessed { 512 } else { 0 })
+    }
+}
+
+/// A process by its pid.
+pub fn process(pid: u32) -> ProcessId {
+    ProcessId {
+        pid,
+        start_ticks: 1,
+    }
+}
+
+/// One round of samples.
+pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
+    Observation {
+        at: Duration::ZERO,
+        processes: processes
+            .iter()
+            .map(|(pid, regions)| ProcessSample {
+                process: process(*pid),
+                source: CoverageSource::AccessBits,
+                regions: regions.clone(),
+            })
+            .collect(),
+    }
+}
+
+/// Seconds since the clock began.
+pub fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Runs one command on another Linux kernel, in a virtual machine that lives as long as the command.
+set -euo pipefail
+
+usage() {
+  cat <<'U'
+usage: scripts/vm/run.sh KERNEL [OPTION]... -- COMMAND [ARG]...
+
+KERNEL is 6.1 or 6.12: Debian's cloud kernel, downloaded once to target/vm (see fetch-kernel.sh).
+
+  -f FILE      copy FILE into the machine, to /vm, which is the working directory and first in PATH;
+               a program's shared libraries come with it (may be repeated)
+  -k MODULE    load a kernel module, such as zram, and what it needs (may be repeated)
+  -a STRING    append STRING to the kernel's command line
+  -m MIB       memory of the machine, in MiB (default 1024)
+  -t SECONDS   time for everything, from boot to end (default 300)
+
+COMMAND runs as root on busybox, with /proc, /sys, cgroup2, debugfs, tracefs, securityfs, bpf, and tmpfs
+on /run, /tmp and /dev/shm. What it prints comes out on standard output, what the kernel prints goes to
+target/vm/KERNEL/console.log. Its exit status is passed on; 124: out of time, 125: the machine failed.
+One machine runs at a time; a second waits for the first. There is no KVM: times mean nothing.
+U
+}
+
+die() { echo "vm: $*" >&2; exit 125; }
+wrong_usage() { echo "vm: $*" >&2; usage >&2; exit 2; }
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache=$(cd "$here/../.." && pwd)/target/vm
+
+[ $# -gt 0 ] || wrong_usage "which kernel?"
+case $1 in
+  -h | --help) usage; exit 0 ;;
+  6.1 | 6.12) kernel=$1; shift ;;
+  *) wrong_usage "no such kernel: $1" ;;
+esac
+files=() modules=() append='' memory=1024 seconds=300
+while getopts f:k:a:m:t: option; do
+  case $option in
+    f) [ -f "$OPTARG" ] || wrong_usage "no such file: $OPTARG"; files+=("$OPTARG") ;;
+    k) modules+=("$OPTARG") ;;
+    a) append=$OPTARG ;;
+    m) memory=$OPTARG ;;
+    t) seconds=$OPTARG ;;
+    *) wrong_usage "see below" ;;
+  esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || wrong_usage "no command"
+
+# install_missing PROGRAM PACKAGE [PROGRAM PACKAGE]...
+install_missing() {
+  local missing=()
+  for ((; $# > 0; )); do
+    command -v "$1" >/dev/null || missing+=("$2")
+    shift 2
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  echo "vm: installing ${missing[*]}" >&2
+  { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } >&2 ||
+    die "could not install ${missing[*]}"
+}
+
+# add_file FILE: to /vm, and the shared libraries it needs to where they are here.
+add_file() {
+  local library
+  cp -L "$1" "$root/vm/"
+  while read -r library; do
+    mkdir -p "$root${library%/*}"
+    cp -L "$library" "$root$library"
+  done < <(ldd "$1" 2>/dev/null | sed -nE 's#^[^/]*(/[^ ]+) \(0x.*#\1#p')
+}
+
+# add_module MODULE: the module and those it depends on, decompressed, in loading order.
+add_module() {
+  local list file
+  list=$(modprobe --show-depends -d "$cache/$kernel" -S "$(cat "$cache/$kernel/release")" "$1") ||
+    die "no module $1 in kernel $kernel"
+  while read -r file; do
+    case $file in
+      *.xz) xz -dc "$file" ;;
+      *) cat "$file" ;;
+    esac >"$root/modules/$(basename "$file" .xz)"
+    basename "$file" .xz >>"$root/modules/order"
+  done < <(sed -n 's/^insmod \([^ ]*\).*/\1/p' <<<"$list")
+}
+
+build_initramfs() {
+  local item
+  mkdir -p "$root"/{bin,dev,proc,sys,run,tmp,root,etc,modules,vm}
+  cp "$(command -v busybox)" "$root/bin/busybox"
+  ln -s busybox "$root/bin/sh"
+  install -m 755 "$here/init" "$root/init"
+  for item in "${files[@]}"; do add_file "$item"; done
+  for item in "${modules[@]}"; do add_module "$item"; done
+  printf '%s ' "${@@Q}" >"$root/command"
+  (cd "$root" && find . -print0 | cpio --null --create --format=newc --quiet) >"$work/initramfs"
+}
+
+install_missing qemu-system-x86_64 qemu-system-x86 busybox busybox-static cpio cpio xz xz-utils modprobe kmod flock util-linux
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9
+"$here/fetch-kernel.sh" "$kernel" "$cache/$kernel" >&2 || die "no kernel $kernel"
+
+work=$(mktemp -d "$cache/run.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+build_initramfs "$@"
+
+# Three serial lines: the kernel's console, the command's output, its exit status.
+# Without cx16: Debian 12's QEMU 7.2 emulates cmpxchg16b wrongly, and a kernel that sees it crashes in its slab
+# allocator sooner or later (with thread=multi during boot). thread=single keeps to one core of the host.
+ended=0
+timeout "$seconds" nice -n 10 qemu-system-x86_64 \
+  -M q35 -accel tcg,thread=single -smp 2 -cpu max,-cx16 -m "$memory" \
+  -nodefaults -no-user-config -display none -no-reboot \
+  -kernel "$cache/$kernel/vmlinuz" -initrd "$work/initramfs" \
+  -append "console=ttyS0 panic=-1 $append" \
+  -serial "file:$cache/$kernel/console.log" \
+  -chardev stdio,id=output,signal=off -serial chardev:output \
+  -serial "file:$work/status" </dev/null 9>&- || ended=$?
+
+[ "$ended" -ne 124 ] || { echo "vm: not done after $seconds s" >&2; exit 124; }
+status=$(tr -cd 0-9 <"$work/status" || true)
+if [ "$ended" -ne 0 ] || [ -z "$status" ]; then
+  tail -n 30 "$cache/$kernel/console.log" >&2 || true
+  die "the machine ended without a result (qemu: $ended)"
+fi
+exit "$status"
