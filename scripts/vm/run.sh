@@ -10,6 +10,7 @@ KERNEL is 6.1 or 6.12: Debian's cloud kernel, downloaded once to target/vm (see 
 
   -f FILE      copy FILE into the machine, to /vm, which is the working directory and first in PATH;
                a program's shared libraries come with it (may be repeated)
+               (a program that busybox has by the same name, such as stat, needs ./ before it)
   -k MODULE    load a kernel module, such as zram, and what it needs (may be repeated)
   -a STRING    append STRING to the kernel's command line
   -m MIB       memory of the machine, in MiB (default 1024)

@@ -1,2 +1,68 @@
-//! The program `hawkeye`.
-fn main() {}
+//! The program `hawkeye`: manages huge pages for running Linux programs.
+
+mod commands;
+mod options;
+mod program;
+mod progress;
+mod summary;
+mod words;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Exit code of a command that could not do what was asked.
+const COULD_NOT: u8 = 1;
+
+/// Gives running programs huge pages where they help, and takes wasted memory back.
+#[derive(Parser)]
+#[command(
+    name = "hawkeye",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Doctor(commands::doctor::Doctor),
+    Demo(commands::demo::Demo),
+    Run(commands::run::Run),
+    Attach(commands::attach::Attach),
+    Restore(commands::restore::Restore),
+    Bench(commands::bench::Bench),
+    /// One of our own programs to try things on.
+    #[command(subcommand, hide = true)]
+    Workload(hawkeye_bench::workload::WorkloadCommand),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("HAWKEYE_LOG")
+                .unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    let result = match arguments.command {
+        Command::Doctor(command) => command.execute(),
+        Command::Demo(command) => command.execute(),
+        Command::Run(command) => command.execute(),
+        Command::Attach(command) => command.execute(),
+        Command::Restore(command) => command.execute(),
+        Command::Bench(command) => command.execute(),
+        Command::Workload(command) => hawkeye_bench::workload::run(&command)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(anyhow::Error::from),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("hawkeye: {error:#}");
+        ExitCode::from(COULD_NOT)
+    })
+}

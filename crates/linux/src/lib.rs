@@ -9,12 +9,15 @@ pub mod live;
 pub mod mappings;
 pub mod page_tables;
 pub mod pagemap;
+pub mod probe;
 pub mod process;
 pub mod remote_advice;
 pub mod sampler;
 pub mod stop;
 pub mod system_memory;
+pub mod takeover;
 pub mod thp_settings;
 
 pub use error::LinuxError;
 pub use live::{LinuxMachine, Means, RecoveryMethod, Scope};
+pub use takeover::Takeover;

@@ -14,11 +14,13 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How zero pages are taken back; the probe chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RecoveryMethod {
     /// The split itself maps zero pages to the shared zero page (6.12 and later).
     SplitRemaps,
@@ -58,6 +60,8 @@ pub struct LinuxMachine {
     /// In order of arrival.
     order: Vec<ProcessId>,
     calls: CallTimes,
+    saw_thp_disabled: bool,
+    refused_bytes: u64,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -76,28 +80,19 @@ impl LinuxMachine {
             members: BTreeMap::new(),
             order: Vec::new(),
             calls: CallTimes::default(),
+            saw_thp_disabled: false,
+            refused_bytes: 0,
         }
     }
 
-    /// Members that can't have huge pages because of `PR_SET_THP_DISABLE`.
-    pub fn thp_disabled(&self) -> impl Iterator<Item = ProcessId> {
-        self.members
-            .values()
-            .filter(|m| m.thp_disabled)
-            .map(|m| m.handle.id)
+    /// Whether some process was left alone because it was told `PR_SET_THP_DISABLE`.
+    pub fn saw_thp_disabled(&self) -> bool {
+        self.saw_thp_disabled
     }
 
-    /// Bytes that their owners keep out by `MADV_NOHUGEPAGE`, as of the last sample.
+    /// The most bytes seen that owners keep out by `MADV_NOHUGEPAGE`.
     pub fn refused_bytes(&self) -> u64 {
-        self.members
-            .values()
-            .map(|m| m.eligible.refused_bytes)
-            .sum()
-    }
-
-    /// Ends management and hands the scope back.
-    pub fn into_scope(self) -> Scope {
-        self.scope
+        self.refused_bytes
     }
 
     fn admit(&mut self, pid: u32) {
@@ -112,6 +107,7 @@ impl LinuxMachine {
         let Ok(mut member) = Member::open(pid) else {
             return;
         };
+        self.saw_thp_disabled |= member.thp_disabled;
         match self.sampler.bind(&mut member) {
             Ok(()) => {
                 self.order.push(member.handle.id);
@@ -204,9 +200,17 @@ impl Machine for LinuxMachine {
 
     fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
         let member = member(&mut self.members, process)?;
-        self.sampler
+        let sample = self
+            .sampler
             .sample(member, &mut self.calls)
-            .map_err(|e| e.for_process(process))
+            .map_err(|e| e.for_process(process))?;
+        let refused = self
+            .members
+            .values()
+            .map(|m| m.eligible.refused_bytes)
+            .sum();
+        self.refused_bytes = self.refused_bytes.max(refused);
+        Ok(sample)
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -331,16 +335,21 @@ impl Machine for LinuxMachine {
     }
 
     fn manager_cpu(&self) -> Duration {
-        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-            return Duration::ZERO;
-        };
-        let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-        Duration::from_micros(micros.max(0) as u64)
+        own_cpu()
     }
 
     fn longest_call(&self) -> Duration {
         self.calls.longest
     }
+}
+
+/// CPU time that this process has used so far.
+pub fn own_cpu() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return Duration::ZERO;
+    };
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.max(0) as u64)
 }
 
 /// Runs of consecutive numbers: (first, how many).

@@ -1,6 +1,12 @@
 //! The loop between a [`Machine`] and a policy.
 #![forbid(unsafe_code)]
 
+pub mod journal;
 pub mod machine;
+pub mod manager;
+pub mod settings;
 
+pub use journal::{Entry, Event, FootprintPoint, Journal, Totals};
 pub use machine::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
+pub use manager::Manager;
+pub use settings::Settings;

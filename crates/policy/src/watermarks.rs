@@ -271,6 +271,14 @@ impl MemoryGuard {
         self.recovering = None;
     }
 
+    /// Everything was searched and there is nothing left to recover: what is in use is in use.
+    /// Recovery starts again when memory is over the high watermark; until then promotion goes on.
+    pub fn found_nothing_more(&mut self) {
+        self.machine_recovering = false;
+        self.groups_recovering.clear();
+        self.recovering = None;
+    }
+
     /// Whether regions of this process may be promoted, by the last assessment.
     pub fn may_promote(&self, process: ProcessId) -> Result<(), Hold> {
         match self

@@ -8,7 +8,7 @@ use crate::page_tables::{Detail, PageTables};
 use crate::process::ProcessHandle;
 use crate::remote_advice;
 use crate::thp_settings::{SettingsGuard, THP_DIR};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -72,52 +72,86 @@ pub struct Facts {
     pub page_idle: Checked,
 }
 
-/// Tries everything. `settings` is for the one primitive that takes a system-wide setting; without it
+/// How much to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything, for a person to see.
+    Everything,
+    /// What managing a process uses.
+    ForManaging,
+}
+
+/// Tries the primitives. `settings` is for the one that takes a system-wide setting; without it
 /// (somebody else manages the machine) that one is not tried.
 ///
 /// # Errors
 /// No child process could be started at all.
-pub fn gather(settings: Option<&mut SettingsGuard>) -> Result<Facts, LinuxError> {
+pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Facts, LinuxError> {
     let host = host::read();
     let mut tables = PageTables::load();
     let page_table_walk = Checked::from(tables.as_mut().map(drop).map_err(|e| e.to_string()));
-    let page_table_levels = tables.as_ref().ok().map(|tables| tables.translation().levels);
+    let page_table_levels = tables
+        .as_ref()
+        .ok()
+        .map(|tables| tables.translation().levels);
     let mut tables = tables.ok();
     let collapse = try_collapse(tables.as_mut())?;
-    let huge_first = |check: &dyn Fn() -> Result<Checked, LinuxError>| match &collapse {
-        Checked::Works => check(),
-        _ => Ok(Checked::NotTried("no huge page could be made to try it on".into())),
-    };
-    let split = huge_first(&|| try_split(false))?;
-    let zero_page_remap =
-        if split.works() { try_split(true)? } else { Checked::NotTried("needs the split".into()) };
+    let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
+    let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
     let page_out = if host.swap_bytes == 0 {
         Checked::NotTried("there is no swap and no zram".into())
     } else {
-        huge_first(&|| try_page_out())?
+        after(&split, "the split", try_page_out)?
     };
     let (access_bits, first_touch) = try_access_bits(tables.as_mut())?;
-    Ok(Facts {
+    let mut facts = Facts {
+        host,
         page_table_walk,
         page_table_levels,
         access_bits,
         first_touch_ns: first_touch.as_nanos() as u64,
+        collapse,
         split,
         zero_page_remap,
         page_out,
-        fault_ahead_collapse: try_fault_ahead_collapse()?,
-        fault_ahead_read: try_fault_ahead_read(settings)?,
-        counters: try_counters()?,
+        fault_ahead_collapse: unasked(),
+        fault_ahead_read: unasked(),
+        counters: unasked(),
         damon: try_damon(),
-        page_idle: if Path::new("/sys/kernel/mm/page_idle/bitmap").exists() {
-            Checked::Works
-        } else {
-            Checked::Fails("this kernel was built without CONFIG_IDLE_PAGE_TRACKING".into())
-        },
-        collapse,
-        host,
-    })
+        page_idle: unasked(),
+    };
+    if extent == Extent::Everything {
+        facts.fault_ahead_collapse = try_fault_ahead_collapse()?;
+        facts.fault_ahead_read = try_fault_ahead_read(settings)?;
+        facts.counters = try_counters()?;
+        facts.page_idle = Checked::from(
+            Path::new("/sys/kernel/mm/page_idle/bitmap")
+                .exists()
+                .then_some(())
+                .ok_or_else(|| "this kernel was built without CONFIG_IDLE_PAGE_TRACKING".into()),
+        );
+    }
+    Ok(facts)
 }
+
+fn unasked() -> Checked {
+    Checked::NotTried("not needed for managing".into())
+}
+
+/// Tries something that needs something else to work.
+fn after(
+    needed: &Checked,
+    name: &str,
+    check: impl FnOnce() -> Result<Checked, LinuxError>,
+) -> Result<Checked, LinuxError> {
+    match needed {
+        Checked::Works => check(),
+        _ => Ok(Checked::NotTried(format!("needs {name}"))),
+    }
+}
+
+/// RSS is kept in batches per CPU: half of a huge page is proof enough that it came or went.
+const SURELY_BYTES: u64 = 1 << 20;
 
 /// Resident bytes of a process; what a primitive changed shows here without BPF.
 fn rss(child: &ThrowAway) -> Result<u64, LinuxError> {
@@ -136,9 +170,7 @@ fn look(
     Ok(found.pop())
 }
 
-fn try_access_bits(
-    tables: Option<&mut PageTables>,
-) -> Result<(Checked, Duration), LinuxError> {
+fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration), LinuxError> {
     let Some(tables) = tables else {
         let why = "access bits are read by BPF, which does not work here";
         return Ok((Checked::NotTried(why.into()), Duration::ZERO));
@@ -157,7 +189,9 @@ fn try_access_bits(
         (0, PAGES_PER_REGION) => Ok(()),
         // Translations that stayed in the TLB are not marked again.
         (0, n) if n >= PAGES_PER_REGION / 2 => Ok(()),
-        (c, n) => Err(format!("after a clear {c} of 512 pages read as accessed, after use {n}")),
+        (c, n) => Err(format!(
+            "after a clear {c} of 512 pages read as accessed, after use {n}"
+        )),
     };
     let first_touch = after_clear.saturating_sub(again) / ThrowAway::pages_read() as u32;
     Ok((Checked::from(checked), first_touch))
@@ -182,8 +216,16 @@ fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> 
     }))
 }
 
-/// Ten pages in use, the rest of the huge page zero: afterwards the process is smaller by the rest.
-fn try_split(remap: bool) -> Result<Checked, LinuxError> {
+/// What a split must do to zero-filled base pages to count as working.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zeros {
+    Stay,
+    GiveBack,
+}
+
+/// Ten pages in use, the rest of the huge page zero: after the split the process is smaller by the rest
+/// where zero pages are given back.
+fn try_split(zeros: Zeros) -> Result<Checked, LinuxError> {
     let child = ThrowAway::spawn()?;
     child.touch_ten()?;
     remote_advice::collapse(&child.handle, child.region(0))?;
@@ -191,17 +233,19 @@ fn try_split(remap: bool) -> Result<Checked, LinuxError> {
     if let Err(error) = remote_advice::split(&child.handle, child.region(0)) {
         return Ok(Checked::Fails(error.to_string()));
     }
-    let wrong = child.wrong_bytes()?;
-    if wrong != 0 {
-        return Ok(Checked::Fails(format!("{wrong} bytes were different afterwards")));
-    }
+    // Before its contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(rss(&child)?);
-    // RSS is kept in batches per CPU: a good part of the 2 MiB is proof enough.
-    if remap && freed < 1 << 20 {
-        let why = "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)";
-        return Ok(Checked::Fails(why.into()));
-    }
-    Ok(Checked::Works)
+    let wrong = child.wrong_bytes()?;
+    Ok(Checked::from(if wrong != 0 {
+        Err(format!("{wrong} bytes were different afterwards"))
+    } else if zeros == Zeros::GiveBack && freed < SURELY_BYTES {
+        Err(
+            "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)"
+                .into(),
+        )
+    } else {
+        Ok(())
+    }))
 }
 
 fn try_page_out() -> Result<Checked, LinuxError> {
@@ -211,23 +255,26 @@ fn try_page_out() -> Result<Checked, LinuxError> {
     remote_advice::collapse(&child.handle, region)?;
     remote_advice::split(&child.handle, region)?;
     let before = rss(&child)?;
-    let zero_from = region.start() + 10 * 4096;
-    if let Err(error) =
-        remote_advice::page_out(&child.handle, zero_from, region.end() - zero_from)
-    {
-        return Ok(Checked::Fails(error.to_string()));
-    }
+    let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
+    let paged_out = remote_advice::page_out(&child.handle, zero_from, region.end() - zero_from);
+    let freed = before.saturating_sub(rss(&child)?);
     let wrong = child.wrong_bytes()?;
-    Ok(Checked::from(match (before.saturating_sub(rss(&child)?) >= 1 << 20, wrong) {
-        // `wrong_bytes` reads the pages back in, so the first is the one to look at when both fail.
-        (_, wrong) if wrong != 0 => Err(format!("{wrong} bytes were different afterwards")),
-        _ => Ok(()),
+    Ok(Checked::from(match paged_out {
+        Err(error) => Err(error.to_string()),
+        Ok(()) if wrong != 0 => Err(format!("{wrong} bytes were different afterwards")),
+        Ok(()) if freed < SURELY_BYTES => {
+            Err("the call succeeded, but nothing went to swap".into())
+        }
+        Ok(()) => Ok(()),
     }))
 }
 
 fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
     let mut byte = [0u8];
-    let remote = RemoteIoVec { base: region.start() as usize, len: 1 };
+    let remote = RemoteIoVec {
+        base: region.start() as usize,
+        len: 1,
+    };
     let pid = Pid::from_raw(child.handle.id.pid as i32);
     match process_vm_readv(pid, &mut [IoSliceMut::new(&mut byte)], &[remote]) {
         Ok(1) => Ok(()),
@@ -238,6 +285,8 @@ fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
 
 fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
     let child = ThrowAway::spawn()?;
+    // A mapping that was never written to at all is refused on any kernel.
+    child.touch_ten()?;
     let region = child.untouched();
     Ok(Checked::from(remote_touch(&child, region).and_then(|()| {
         remote_advice::collapse(&child.handle, region).map_err(|error| {
@@ -262,7 +311,7 @@ fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked,
     let grown = rss(&child)?.saturating_sub(before);
     settings.restore()?;
     Ok(Checked::from(touched.and_then(|()| {
-        if grown >= 1 << 20 {
+        if grown >= SURELY_BYTES {
             Ok(())
         } else {
             Err("a read of untouched memory brought no huge page".into())

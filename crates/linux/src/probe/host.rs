@@ -46,8 +46,12 @@ pub struct Host {
 }
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
-const NEEDED: [(&str, u32); 4] =
-    [("CAP_SYS_PTRACE", 19), ("CAP_SYS_NICE", 23), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+const NEEDED: [(&str, u32); 4] = [
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_PERFMON", 38),
+    ("CAP_BPF", 39),
+];
 
 /// Reads them all.
 pub fn read() -> Host {
@@ -89,7 +93,10 @@ fn lockdown() -> Lockdown {
 
 fn container() -> Option<String> {
     let by_init = fs::read_to_string("/run/systemd/container").ok();
-    if let Some(kind) = by_init.map(|text| text.trim().to_owned()).filter(|kind| !kind.is_empty()) {
+    if let Some(kind) = by_init
+        .map(|text| text.trim().to_owned())
+        .filter(|kind| !kind.is_empty())
+    {
         return Some(kind);
     }
     let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];

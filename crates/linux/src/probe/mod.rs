@@ -10,7 +10,7 @@ pub mod host;
 mod throw_away;
 
 pub use decide::{Capability, Decision, decide};
-pub use facts::{Checked, Facts, gather};
+pub use facts::{Checked, Extent, Facts, gather};
 
 use crate::error::LinuxError;
 use crate::live::Means;
@@ -26,7 +26,7 @@ pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
     Ok(Means {
         sampler: match decision.sampler {
             SamplerKind::AccessBits => Sampler::AccessBits(Box::new(PageTables::load()?)),
-            SamplerKind::Population => Sampler::Population,
+            SamplerKind::Damon | SamplerKind::Population => Sampler::Population,
         },
         recovery: decision.recovery,
         first_touch_cost: decision.first_touch_cost,

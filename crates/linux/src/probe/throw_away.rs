@@ -66,7 +66,13 @@ impl ThrowAway {
                         return Err(error);
                     }
                 };
-                let mut throw_away = Self { child, handle, orders, answers, start: 0 };
+                let mut throw_away = Self {
+                    child,
+                    handle,
+                    orders,
+                    answers,
+                    start: 0,
+                };
                 throw_away.start = throw_away.answer()?;
                 if throw_away.start == 0 {
                     return Err(LinuxError::Call {
@@ -120,8 +126,10 @@ impl ThrowAway {
     }
 
     fn ask(&self, order: Order) -> Result<u64, LinuxError> {
-        write(&self.orders, &[order as u8])
-            .map_err(|errno| LinuxError::Call { call: "talking to a child process", errno })?;
+        write(&self.orders, &[order as u8]).map_err(|errno| LinuxError::Call {
+            call: "talking to a child process",
+            errno,
+        })?;
         self.answer()
     }
 
@@ -130,7 +138,10 @@ impl ThrowAway {
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
-            Err(errno) => Err(LinuxError::Call { call: "listening to a child process", errno }),
+            Err(errno) => Err(LinuxError::Call {
+                call: "listening to a child process",
+                errno,
+            }),
         }
     }
 }
@@ -159,8 +170,11 @@ fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
             0,
         )
     };
-    let start =
-        if memory == libc::MAP_FAILED { 0 } else { (memory as u64).next_multiple_of(HUGE_PAGE_BYTES) };
+    let start = if memory == libc::MAP_FAILED {
+        0
+    } else {
+        (memory as u64).next_multiple_of(HUGE_PAGE_BYTES)
+    };
     let mut answer = start;
     loop {
         if write(answers, &answer.to_ne_bytes()).is_err() || start == 0 {
@@ -233,7 +247,10 @@ fn mark(page: usize) -> u8 {
 }
 
 fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is ours.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -65,7 +65,9 @@ impl Sampler {
         member: &mut Member,
         calls: &mut CallTimes,
     ) -> Result<(), LinuxError> {
-        if let Self::AccessBits(_) = self {
+        if let Self::AccessBits(_) = self
+            && !member.thp_disabled
+        {
             calls.time(|| access_bits::clear(member.handle.id.pid)).0?;
             member.window_open = true;
         }
@@ -78,7 +80,10 @@ impl Sampler {
         member: &mut Member,
         calls: &mut CallTimes,
     ) -> Result<ProcessSample, LinuxError> {
-        member.eligible = mappings::eligible(&self.mappings(member)?);
+        // Told to do without huge pages: there is nothing in it for us.
+        if !member.thp_disabled {
+            member.eligible = mappings::eligible(&self.mappings(member)?);
+        }
         let ranges = &member.eligible.ranges;
         let mut regions = Vec::new();
         let mut source = CoverageSource::Population;

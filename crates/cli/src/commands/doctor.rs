@@ -1,0 +1,92 @@
+//! `hawkeye doctor`: what can be done on this machine.
+
+use anyhow::Result;
+use clap::Args;
+use hawkeye_linux::LinuxError;
+use hawkeye_linux::instance::{Instance, state_dir};
+use hawkeye_linux::probe::{self, Decision, Extent, Facts};
+use hawkeye_linux::thp_settings::SettingsGuard;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Show every capability the manager could use here: whether it is there, how that was checked, what is
+/// lost without it and what would bring it.
+///
+/// Each one is tried on a throw-away child process. Exit status 0: processes can be managed; 1: not.
+#[derive(Args)]
+pub struct Doctor {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    decision: &'a Decision,
+    facts: &'a Facts,
+}
+
+impl Doctor {
+    /// Checks and prints.
+    pub fn execute(self) -> Result<ExitCode> {
+        let facts = gather()?;
+        let decision = probe::decide(&facts);
+        if self.json {
+            let report = Report {
+                decision: &decision,
+                facts: &facts,
+            };
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print(&decision, &facts);
+        }
+        Ok(if decision.can_manage {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        })
+    }
+}
+
+/// One check changes a system-wide setting for a moment: only the machine's manager may.
+fn gather() -> Result<Facts, LinuxError> {
+    let state = state_dir();
+    match Instance::claim(&state, "doctor") {
+        Ok(_instance) => {
+            let mut settings = SettingsGuard::start(&state)?;
+            probe::gather(Extent::Everything, Some(&mut settings))
+        }
+        Err(_) => probe::gather(Extent::Everything, None),
+    }
+}
+
+fn print(decision: &Decision, facts: &Facts) {
+    println!("{}", decision.verdict);
+    println!(
+        "Linux {}, transparent huge pages: {}\n",
+        facts.host.kernel,
+        facts.host.thp_enabled.as_deref().unwrap_or("none")
+    );
+    let width = decision
+        .capabilities
+        .iter()
+        .map(|c| c.name.len())
+        .max()
+        .unwrap_or(0);
+    for capability in &decision.capabilities {
+        let mark = if capability.available { "yes" } else { "no " };
+        println!("{mark}  {:width$}  {}", capability.name, capability.found);
+        println!("     {:width$}  checked by: {}", "", capability.how);
+        if !capability.available {
+            println!(
+                "     {:width$}  without it you lose: {}",
+                "", capability.lost
+            );
+            println!("     {:width$}  to get it: {}", "", capability.remedy);
+        }
+    }
+    for note in &decision.notes {
+        println!("\n{note}");
+    }
+}

@@ -1,0 +1,134 @@
+//! What `run` and `attach` have in common: the managed session and its summary.
+
+use crate::options::ManagingOptions;
+use crate::program::ProgramUse;
+use crate::progress::Progress;
+use crate::summary::{self, Summary};
+use anyhow::{Result, bail};
+use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, Scope, Takeover};
+use hawkeye_manager::{Machine, Manager, Settings, Wake};
+use hawkeye_policy::{Needs, Policy};
+
+/// Everything needed before the program is touched, so that what fails leaves it untouched.
+pub struct Session {
+    takeover: Takeover,
+    signals: StopSignals,
+    policy: Box<dyn Policy>,
+    settings: Settings,
+    means: hawkeye_linux::Means,
+}
+
+impl Session {
+    /// Takes the machine over.
+    pub fn begin(options: &ManagingOptions, purpose: &str) -> Result<Self> {
+        let settings = options.settings()?;
+        let policy = options.make_policy(&settings)?;
+        let takeover = Takeover::begin(purpose)?;
+        let decision = takeover.decision();
+        if !decision.can_manage {
+            bail!("{} `hawkeye doctor` shows more.", decision.verdict);
+        }
+        if policy.needs() == Needs::Coverage && decision.sampler == SamplerKind::Population {
+            eprintln!(
+                "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
+            );
+        }
+        let means = takeover.means()?;
+        Ok(Self {
+            signals: StopSignals::take_over()?,
+            takeover,
+            policy,
+            settings,
+            means,
+        })
+    }
+
+    /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
+    pub fn manage(self, scope: Scope, mut each_step: impl FnMut()) -> Result<Managed> {
+        let sampler = match self.takeover.decision().sampler {
+            SamplerKind::AccessBits => "access bits",
+            SamplerKind::Damon => "DAMON's estimate",
+            SamplerKind::Population => "population",
+        };
+        let cpu_before = hawkeye_linux::live::own_cpu();
+        let machine = LinuxMachine::new(self.means, scope, self.signals);
+        let mut manager = Manager::new(machine, self.policy, self.settings)?;
+        let mut progress = Progress::new();
+        while manager.step() != Wake::Stop {
+            each_step();
+            progress.draw(&manager);
+        }
+        progress.finish();
+        let policy = manager.policy();
+        let (machine, journal) = manager.finish();
+        let mut notes = summary::notes(&journal);
+        let refused = machine.refused_bytes();
+        if refused > 0 {
+            notes.push(format!(
+                "{} were left alone: their owner said MADV_NOHUGEPAGE",
+                crate::words::bytes(refused)
+            ));
+        }
+        if machine.saw_thp_disabled() {
+            notes.push(
+                "a process was left alone: it was told PR_SET_THP_DISABLE and can't have huge pages"
+                    .into(),
+            );
+        }
+        let latest = journal.latest();
+        let totals = journal.totals().clone();
+        let summary = Summary {
+            subject: String::new(),
+            policy,
+            sampler,
+            wall_s: machine.now().as_secs_f64(),
+            exit_status: None,
+            promoted: totals.promoted,
+            split: totals.split,
+            recovered_bytes: totals.recovered_bytes,
+            // Fault-ahead is not built yet.
+            filled_ahead_bytes: 0,
+            freed_candidates: totals.freed,
+            scanned: totals.scanned,
+            samples: totals.samples,
+            errors: totals.errors,
+            manager_cpu_s: machine
+                .manager_cpu()
+                .saturating_sub(cpu_before)
+                .as_secs_f64(),
+            longest_call_ms: machine.longest_call().as_secs_f64() * 1e3,
+            program: ProgramUse {
+                rss_peak_bytes: journal.peak_rss_bytes(),
+                rss_end_bytes: latest.rss_bytes,
+                huge_end_bytes: latest.huge_bytes,
+                ..ProgramUse::default()
+            },
+            footprints: journal.footprints().to_vec(),
+            notes,
+        };
+        Ok(Managed {
+            summary,
+            _takeover: self.takeover,
+        })
+    }
+}
+
+/// A session that is over. The machine is still ours until this is dropped.
+pub struct Managed {
+    /// What came of it.
+    pub summary: Summary,
+    _takeover: Takeover,
+}
+
+impl Managed {
+    /// Shows the summary, and writes it where the options say.
+    pub fn report(&self, options: &ManagingOptions) -> Result<()> {
+        eprint!("{}", self.summary);
+        match &options.json {
+            Some(path) => self.summary.write_json(path),
+            None => Ok(()),
+        }
+    }
+}

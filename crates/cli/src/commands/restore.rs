@@ -1,0 +1,29 @@
+//! `hawkeye restore`: puts back what a killed manager left changed.
+
+use anyhow::Result;
+use clap::Args;
+use hawkeye_linux::instance::{Instance, state_dir};
+use hawkeye_linux::thp_settings::restore_leftovers;
+use std::process::ExitCode;
+
+/// Put back kernel settings that a killed manager left changed.
+///
+/// Every start does this too; this command is for when there is none.
+#[derive(Args)]
+pub struct Restore {}
+
+impl Restore {
+    /// Restores, and says what.
+    pub fn execute(self) -> Result<ExitCode> {
+        let state = state_dir();
+        let _instance = Instance::claim(&state, "restore")?;
+        let restored = restore_leftovers(&state)?;
+        if restored.is_empty() {
+            println!("Nothing to restore: every setting is as it was found.");
+        }
+        for path in restored {
+            println!("Restored {}.", path.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

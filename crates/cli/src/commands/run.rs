@@ -1,0 +1,60 @@
+//! `hawkeye run`: starts a program under management.
+
+use super::managing::Session;
+use crate::options::ManagingOptions;
+use crate::program;
+use anyhow::{Context, Result};
+use clap::Args;
+use hawkeye_linux::Scope;
+use hawkeye_linux::process::ProcessHandle;
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+
+/// Start a program under management, and print a summary at its end.
+///
+/// The program keeps standard input and output; everything of ours goes to standard error. Its exit
+/// status is passed on.
+///
+/// Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
+#[derive(Args)]
+pub struct Run {
+    #[command(flatten)]
+    options: ManagingOptions,
+
+    /// The program and its arguments, after --.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    /// Runs the program and passes its status on.
+    pub fn execute(self) -> Result<ExitCode> {
+        let name = self.command[0].to_string_lossy().into_owned();
+        let session = Session::begin(&self.options, &format!("run {name}"))?;
+        let mut child = Command::new(&self.command[0])
+            .args(&self.command[1..])
+            .spawn()
+            .with_context(|| format!("could not start {name}"))?;
+        let root = match ProcessHandle::open(child.id()) {
+            Ok(root) => root,
+            Err(error) => {
+                // Already over, or not ours to manage: it ran, so its status counts.
+                let status = child.wait().context("waiting for the program")?;
+                eprintln!("hawkeye: {name} was not managed: {error}");
+                return Ok(ExitCode::from(status.code().unwrap_or(1) as u8));
+            }
+        };
+        let mut managed = session.manage(Scope::Family(root), || {})?;
+        let (status, used) = program::wait(child.id()).context("waiting for the program")?;
+        let code = program::exit_code(status);
+        let summary = &mut managed.summary;
+        summary.subject = name;
+        summary.exit_status = Some(code);
+        summary.program.user_s = used.user_s;
+        summary.program.system_s = used.system_s;
+        summary.program.minor_faults = used.minor_faults;
+        summary.program.rss_peak_bytes = summary.program.rss_peak_bytes.max(used.rss_peak_bytes);
+        managed.report(&self.options)?;
+        Ok(ExitCode::from(code))
+    }
+}

@@ -1,0 +1,138 @@
+//! Options that `run` and `attach` share.
+
+use clap::Args;
+use hawkeye_manager::Settings;
+use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::{BloatThreshold, CpuBudget, Policy, Rate, Watermarks};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The policy where none is named.
+pub const DEFAULT_POLICY: &str = "hawkeye-g";
+
+#[derive(Args, Clone, Debug)]
+pub struct ManagingOptions {
+    /// Who gets huge pages first: hawkeye-g (by access coverage), linux (khugepaged's order and
+    /// pace), none (recover bloat only).
+    #[arg(long, value_name = "P", default_value = DEFAULT_POLICY, value_parser = known_policy)]
+    pub policy: String,
+
+    /// Seconds from one sampling window to the next; more where that would cost the program over 1 %.
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    period: Duration,
+
+    /// Seconds that a sampling window lasts.
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    window: Duration,
+
+    /// Promote at most N regions in all.
+    #[arg(long, value_name = "N")]
+    max_promotions: Option<u64>,
+
+    /// Promote at most so many regions a second; for linux instead of khugepaged's 8 in 10 s.
+    #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
+    rate: Option<Rate>,
+
+    /// CPU time the manager may use over a minute, in per cent of one core.
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = cpu)]
+    cpu: CpuBudget,
+
+    /// Recover bloat above HIGH per cent of memory in use, until under LOW; of the machine and of
+    /// the program's cgroup.
+    #[arg(long, value_name = "HIGH,LOW", default_value = "85,70", value_parser = watermarks)]
+    watermarks: Watermarks,
+
+    /// Split a huge page that has this many zero base pages, of 512.
+    #[arg(long, value_name = "PAGES", default_value = "64", value_parser = bloat)]
+    bloat_threshold: BloatThreshold,
+
+    /// Write the summary as JSON to a file too.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl ManagingOptions {
+    /// The settings that were asked for.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let settings = Settings {
+            period: self.period,
+            window: self.window,
+            max_promotions: self.max_promotions,
+            rate: self.rate,
+            cpu: self.cpu,
+            watermarks: self.watermarks,
+            bloat: self.bloat_threshold,
+            ..Settings::default()
+        };
+        Ok(settings.check()?)
+    }
+
+    /// The policy that was asked for.
+    pub fn make_policy(&self, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
+        let settings = PolicySettings {
+            average: settings.average,
+            linux: settings.linux(),
+        };
+        Ok(policies::by_name(&self.policy, &settings)?)
+    }
+}
+
+fn known_policy(name: &str) -> Result<String, String> {
+    policies::by_name(name, &PolicySettings::default())
+        .map(|policy| policy.name().to_owned())
+        .map_err(|error| error.to_string())
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is no number"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = number(text)?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("{text:?} is no time: more than 0 seconds are needed"))
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    Rate::per_second(number(text)?).map_err(|error| error.to_string())
+}
+
+fn cpu(text: &str) -> Result<CpuBudget, String> {
+    CpuBudget::new(number(text)?).map_err(|error| error.to_string())
+}
+
+fn bloat(text: &str) -> Result<BloatThreshold, String> {
+    BloatThreshold::new(number(text)?).map_err(|error| error.to_string())
+}
+
+fn watermarks(text: &str) -> Result<Watermarks, String> {
+    let (high, low) = text
+        .split_once(',')
+        .ok_or_else(|| format!("{text:?} is not HIGH,LOW, as in 85,70"))?;
+    Watermarks::new(number(high)?, number(low)?).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_refused_in_a_sentence() {
+        for bad in ["70,85", "85", "200,70", "85,0", "x,y"] {
+            assert!(watermarks(bad).is_err(), "{bad}");
+        }
+        for bad in ["0", "-1", "nan", "1e400", "soon"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
+        assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());
+        assert!(bloat("0").is_err() && bloat("513").is_err() && bloat("512").is_ok());
+        let unknown = known_policy("best").expect_err("there is no such policy");
+        assert!(unknown.contains("hawkeye-g"), "{unknown}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What the managed program used, seen from outside.
+
+use procfs::process::Process;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Resources of the managed program, for the summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProgramUse {
+    /// CPU time in user mode.
+    pub user_s: f64,
+    /// CPU time in the kernel.
+    pub system_s: f64,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Most memory that was resident at once.
+    pub rss_peak_bytes: u64,
+    /// Resident memory when last seen.
+    pub rss_end_bytes: u64,
+    /// Memory under huge pages when last seen.
+    pub huge_end_bytes: u64,
+}
+
+/// Counters of processes that somebody else started: what they used while they were managed.
+#[derive(Debug)]
+pub struct Watched {
+    /// By pid: counters at the start, and when last seen.
+    processes: BTreeMap<u32, (Counters, Counters)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    user_s: f64,
+    system_s: f64,
+    minor_faults: u64,
+}
+
+impl Watched {
+    /// Starts counting.
+    pub fn new(pids: &[u32]) -> Self {
+        let now = |pid: &u32| Counters::read(*pid).map(|counters| (*pid, (counters, counters)));
+        Self {
+            processes: pids.iter().filter_map(now).collect(),
+        }
+    }
+
+    /// Looks again; a process that has ended keeps what it was last seen with.
+    pub fn update(&mut self) {
+        for (pid, (_, last)) in &mut self.processes {
+            if let Some(counters) = Counters::read(*pid) {
+                *last = counters;
+            }
+        }
+    }
+
+    /// What they used since the start.
+    pub fn used(&self) -> ProgramUse {
+        let mut used = ProgramUse::default();
+        for (first, last) in self.processes.values() {
+            used.user_s += last.user_s - first.user_s;
+            used.system_s += last.system_s - first.system_s;
+            used.minor_faults += last.minor_faults.saturating_sub(first.minor_faults);
+        }
+        used
+    }
+}
+
+impl Counters {
+    fn read(pid: u32) -> Option<Self> {
+        let stat = Process::new(pid as i32)
+            .and_then(|process| process.stat())
+            .ok()?;
+        let tick = procfs::ticks_per_second() as f64;
+        Some(Self {
+            user_s: stat.utime as f64 / tick,
+            system_s: stat.stime as f64 / tick,
+            minor_faults: stat.minflt,
+        })
+    }
+}
+
+/// Waits for a child of ours and returns its status and what it and its own children used.
+pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
+    let mut status = 0;
+    // SAFETY: all zeros is a valid rusage; the call below fills it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to our own variables.
+        let done = unsafe { libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage) };
+        if done >= 0 {
+            break;
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    let used = ProgramUse {
+        user_s: seconds(usage.ru_utime),
+        system_s: seconds(usage.ru_stime),
+        minor_faults: usage.ru_minflt as u64,
+        rss_peak_bytes: usage.ru_maxrss as u64 * 1024,
+        ..ProgramUse::default()
+    };
+    Ok((status, used))
+}
+
+/// The exit code that passes a wait status on, as shells do: 128 + signal for one that was killed.
+pub fn exit_code(status: i32) -> u8 {
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status) as u8
+    } else {
+        (128 + libc::WTERMSIG(status)) as u8
+    }
+}

@@ -1,0 +1,479 @@
+//! From facts to capabilities. Pure: every decision rests on a fact, so each has a known cause.
+
+use super::facts::{Checked, Facts};
+use super::host::Lockdown;
+use crate::live::RecoveryMethod;
+use serde::Serialize;
+use std::time::Duration;
+
+/// What accesses are seen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplerKind {
+    /// Access bits, cleared by `clear_refs` and read by BPF.
+    AccessBits,
+    /// Estimated by DAMON.
+    Damon,
+    /// Not at all: population only.
+    Population,
+}
+
+/// One thing that the manager can or can't do here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Capability {
+    /// What.
+    pub name: &'static str,
+    /// Whether it can be used.
+    pub available: bool,
+    /// How that was checked.
+    pub how: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What is lost without it.
+    pub lost: &'static str,
+    /// What would bring it.
+    pub remedy: &'static str,
+}
+
+/// What will be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// Whether processes can be managed at all.
+    pub can_manage: bool,
+    /// The verdict in a sentence.
+    pub verdict: String,
+    /// What accesses are seen by.
+    pub sampler: SamplerKind,
+    /// How bloat is recovered.
+    pub recovery: RecoveryMethod,
+    /// What a base page's first access after a clear costs the program.
+    pub first_touch_cost: Duration,
+    /// Everything, in the order of importance.
+    pub capabilities: Vec<Capability>,
+    /// Circumstances that a person should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Decides what to use.
+pub fn decide(facts: &Facts) -> Decision {
+    let sampler = sampler(facts);
+    let recovery = recovery(facts);
+    let blocker = blocker(facts);
+    Decision {
+        can_manage: blocker.is_none(),
+        verdict: blocker.unwrap_or_else(|| verdict(sampler, recovery)),
+        sampler,
+        recovery,
+        first_touch_cost: match sampler {
+            SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
+            SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
+        },
+        capabilities: capabilities(facts),
+        notes: notes(facts),
+    }
+}
+
+fn sampler(facts: &Facts) -> SamplerKind {
+    if facts.access_bits.works() {
+        SamplerKind::AccessBits
+    } else if facts.damon.works() {
+        SamplerKind::Damon
+    } else {
+        SamplerKind::Population
+    }
+}
+
+fn recovery(facts: &Facts) -> RecoveryMethod {
+    if facts.zero_page_remap.works() {
+        RecoveryMethod::SplitRemaps
+    } else if facts.page_out.works() {
+        RecoveryMethod::SplitAndPageOut
+    } else {
+        RecoveryMethod::None
+    }
+}
+
+/// Why nothing can be managed, if so. Promotion is the one thing that nothing replaces.
+fn blocker(facts: &Facts) -> Option<String> {
+    if facts.host.thp_enabled.is_none() {
+        return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
+    }
+    if facts.collapse.works() {
+        return None;
+    }
+    if !facts.host.missing_capabilities.is_empty() {
+        return Some(format!(
+            "Other processes' memory can't be managed without {}: run as root or with these capabilities.",
+            facts.host.missing_capabilities.join(", ")
+        ));
+    }
+    let Checked::Fails(why) = &facts.collapse else {
+        return Some("Promotion could not be tried, so it is not used.".into());
+    };
+    Some(format!(
+        "No region could be made huge from outside ({why}): nothing can be managed."
+    ))
+}
+
+fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
+    let seen = match sampler {
+        SamplerKind::AccessBits => "coverage is measured by access bits",
+        SamplerKind::Damon => "coverage is estimated by DAMON",
+        SamplerKind::Population => "accesses can't be seen, only which pages are populated",
+    };
+    let recovered = match recovery {
+        RecoveryMethod::SplitRemaps => "bloat is recovered by splitting",
+        RecoveryMethod::SplitAndPageOut => "bloat is recovered by splitting and swapping",
+        RecoveryMethod::None => "bloat can't be recovered",
+    };
+    format!("Processes can be managed: {seen}, {recovered}.")
+}
+
+fn capabilities(facts: &Facts) -> Vec<Capability> {
+    let host = &facts.host;
+    let levels = facts
+        .page_table_levels
+        .map(|n| format!("works, {n}-level page tables"));
+    vec![
+        checked(
+            "promotion",
+            &facts.collapse,
+            "MADV_COLLAPSE on a child process, then its page table and contents",
+            "everything: no region can be made huge",
+            "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE, and CAP_SYS_NICE + CAP_SYS_PTRACE",
+        ),
+        Capability {
+            found: levels.unwrap_or_else(|| describe(&facts.page_table_walk)),
+            ..checked(
+                "page-table walk",
+                &facts.page_table_walk,
+                "BPF programs loaded, a value of our own found through the direct map",
+                "exact coverage; population comes from /proc/PID/pagemap, more slowly",
+                "CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF + CAP_PERFMON, lockdown below confidentiality",
+            )
+        },
+        Capability {
+            found: match &facts.access_bits {
+                Checked::Works => {
+                    format!(
+                        "works; a first touch after a clear costs {} ns",
+                        facts.first_touch_ns
+                    )
+                }
+                other => describe(other),
+            },
+            ..checked(
+                "access bits",
+                &facts.access_bits,
+                "a child's bits cleared by clear_refs, read as clear, read as set after it read its memory",
+                "HawkEye's order: regions are ranked by DAMON's estimate or by population",
+                "CONFIG_PROC_PAGE_MONITOR and the page-table walk",
+            )
+        },
+        checked(
+            "DAMON",
+            &facts.damon,
+            "the sysfs interface, and whether it can watch virtual addresses",
+            "nothing while access bits work; else coverage can't be estimated",
+            "CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS",
+        ),
+        checked(
+            "page_idle",
+            &facts.page_idle,
+            "/sys/kernel/mm/page_idle/bitmap",
+            "nothing: it is only reported, access bits and DAMON are better",
+            "CONFIG_IDLE_PAGE_TRACKING",
+        ),
+        checked(
+            "split",
+            &facts.split,
+            "MADV_COLD on one base page of a child's huge page",
+            "bloat recovery",
+            "Linux 5.10 or later",
+        ),
+        checked(
+            "zero-page remap",
+            &facts.zero_page_remap,
+            "a child's huge page with 10 pages in use, split: its memory shrank, its contents stayed",
+            "bloat recovery without swap",
+            "Linux 6.12 or later",
+        ),
+        checked(
+            "zero pages to swap",
+            &facts.page_out,
+            "MADV_PAGEOUT on the zero pages of a child's split huge page",
+            "nothing while the zero-page remap works; else bloat recovery",
+            "swap, best zram: zero pages take no room in it",
+        ),
+        checked(
+            "fault-ahead by collapse",
+            &facts.fault_ahead_collapse,
+            "1-byte read of a child's untouched region, then MADV_COLLAPSE",
+            "nothing while the other method works",
+            "Linux 6.18 or later",
+        ),
+        checked(
+            "fault-ahead by remote read",
+            &facts.fault_ahead_read,
+            "use_zero_page=0 for a moment, 1-byte read of a child's untouched region",
+            "nothing while the other method works",
+            "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
+        ),
+        checked(
+            "hardware counters",
+            &facts.counters,
+            "perf_event_open for cycles of a child process",
+            "MMU overhead measured by page-walk cycles",
+            "bare metal, or a virtual machine with a virtual PMU",
+        ),
+        present(
+            "cgroup limits",
+            host.cgroup.clone(),
+            "the memory controller under /sys/fs/cgroup",
+            "watermarks of single containers; the machine's hold",
+            "cgroup version 2 or 1 with the memory controller",
+        ),
+        present(
+            "memory pressure",
+            host.psi.then(|| "works".into()),
+            "/proc/pressure/memory",
+            "holding back while tasks wait for memory; the watermarks hold",
+            "CONFIG_PSI, and psi=1 on the kernel command line where it is off by default",
+        ),
+        present(
+            "swap",
+            (host.swap_bytes > 0).then(|| format!("{} MiB", host.swap_bytes >> 20)),
+            "/proc/swaps",
+            "bloat recovery on kernels before 6.12",
+            "swapon, best on zram",
+        ),
+    ]
+}
+
+fn describe(checked: &Checked) -> String {
+    match checked {
+        Checked::Works => "works".into(),
+        Checked::Fails(why) => why.clone(),
+        Checked::NotTried(why) => format!("not tried: {why}"),
+    }
+}
+
+fn checked(
+    name: &'static str,
+    checked: &Checked,
+    how: &'static str,
+    lost: &'static str,
+    remedy: &'static str,
+) -> Capability {
+    let (available, found) = (checked.works(), describe(checked));
+    Capability {
+        name,
+        available,
+        how,
+        found,
+        lost,
+        remedy,
+    }
+}
+
+fn present(
+    name: &'static str,
+    found: Option<String>,
+    how: &'static str,
+    lost: &'static str,
+    remedy: &'static str,
+) -> Capability {
+    let available = found.is_some();
+    let found = found.unwrap_or_else(|| "not there".into());
+    Capability {
+        name,
+        available,
+        how,
+        found,
+        lost,
+        remedy,
+    }
+}
+
+fn notes(facts: &Facts) -> Vec<String> {
+    let host = &facts.host;
+    let mut notes = Vec::new();
+    match host.lockdown {
+        Lockdown::Confidentiality => notes.push(
+            "Kernel lockdown is in confidentiality mode: BPF may not read kernel memory, so access bits can't be read; boot with lockdown=integrity or without."
+                .into(),
+        ),
+        Lockdown::Integrity => {
+            notes.push("Kernel lockdown is in integrity mode: that allows everything used here.".into());
+        }
+        Lockdown::None | Lockdown::Unknown => {}
+    }
+    if !host.missing_capabilities.is_empty() {
+        notes.push(format!(
+            "Missing privileges: {}. Run as root, or give the program these capabilities.",
+            host.missing_capabilities.join(", ")
+        ));
+    }
+    if let Some(kind) = &host.container {
+        notes.push(format!(
+            "This looks like a container ({kind}): if so, only its own processes can be seen and system-wide settings are mostly read-only; run hawkeye on the host, or with the host's pid namespace and privileges."
+        ));
+    }
+    if host.own_thp_disabled {
+        notes.push(
+            "This shell was told PR_SET_THP_DISABLE (by systemd's MemoryTHP=, a container runtime or a wrapper): programs started from it by `hawkeye run` inherit that and can't have huge pages."
+                .into(),
+        );
+    }
+    if host.thp_enabled.as_deref() == Some("never") {
+        notes.push(
+            "Transparent huge pages are set to never: programs get none by themselves; whether the manager can still promote is what the promotion check says."
+                .into(),
+        );
+    }
+    if facts.first_touch_ns >= 200 && facts.access_bits.works() {
+        notes.push(format!(
+            "A first touch after a clear costs {} ns here, as under a hypervisor with shadow page tables: sampling windows are spaced so that they cost a program at most 1 %.",
+            facts.first_touch_ns
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::Host;
+    use super::*;
+
+    fn capable() -> Facts {
+        let works = || Checked::Works;
+        Facts {
+            host: Host {
+                kernel: "6.18.0".into(),
+                missing_capabilities: vec![],
+                container: None,
+                lockdown: Lockdown::None,
+                thp_enabled: Some("madvise".into()),
+                own_thp_disabled: false,
+                cgroup: Some("version 2".into()),
+                psi: true,
+                swap_bytes: 1 << 30,
+            },
+            page_table_walk: works(),
+            page_table_levels: Some(4),
+            access_bits: works(),
+            first_touch_ns: 10,
+            collapse: works(),
+            split: works(),
+            zero_page_remap: works(),
+            page_out: works(),
+            fault_ahead_collapse: works(),
+            fault_ahead_read: works(),
+            counters: works(),
+            damon: works(),
+            page_idle: works(),
+        }
+    }
+
+    fn fails() -> Checked {
+        Checked::Fails("EINVAL".into())
+    }
+
+    #[test]
+    fn a_capable_host_uses_the_best_of_everything() {
+        let decision = decide(&capable());
+        assert!(decision.can_manage);
+        assert_eq!(decision.sampler, SamplerKind::AccessBits);
+        assert_eq!(decision.recovery, RecoveryMethod::SplitRemaps);
+        assert!(decision.capabilities.iter().all(|c| c.available));
+        assert!(decision.notes.is_empty(), "{:?}", decision.notes);
+    }
+
+    #[test]
+    fn without_access_bits_damon_estimates_and_without_it_population_remains() {
+        let facts = Facts {
+            access_bits: fails(),
+            ..capable()
+        };
+        assert_eq!(decide(&facts).sampler, SamplerKind::Damon);
+        let facts = Facts {
+            damon: fails(),
+            ..facts
+        };
+        let decision = decide(&facts);
+        assert_eq!(decision.sampler, SamplerKind::Population);
+        assert!(decision.can_manage);
+        assert!(
+            decision.verdict.contains("accesses can't be seen"),
+            "{}",
+            decision.verdict
+        );
+    }
+
+    #[test]
+    fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
+        let facts = Facts {
+            zero_page_remap: fails(),
+            ..capable()
+        };
+        assert_eq!(decide(&facts).recovery, RecoveryMethod::SplitAndPageOut);
+        let facts = Facts {
+            page_out: Checked::NotTried("no swap".into()),
+            ..facts
+        };
+        let decision = decide(&facts);
+        assert_eq!(decision.recovery, RecoveryMethod::None);
+        assert!(decision.can_manage);
+    }
+
+    #[test]
+    fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
+        let facts = Facts {
+            collapse: fails(),
+            ..capable()
+        };
+        let decision = decide(&facts);
+        assert!(!decision.can_manage);
+        assert!(decision.verdict.contains("EINVAL"), "{}", decision.verdict);
+
+        let mut facts = facts;
+        facts.host.missing_capabilities = vec!["CAP_SYS_PTRACE".into()];
+        assert!(decide(&facts).verdict.contains("CAP_SYS_PTRACE"));
+
+        facts.host.thp_enabled = None;
+        assert!(decide(&facts).verdict.contains("no transparent huge pages"));
+    }
+
+    #[test]
+    fn what_was_not_tried_is_not_used() {
+        let unknown = || Checked::NotTried("for a test".into());
+        let facts = Facts {
+            collapse: unknown(),
+            ..capable()
+        };
+        assert!(!decide(&facts).can_manage);
+        let facts = Facts {
+            access_bits: unknown(),
+            damon: unknown(),
+            ..capable()
+        };
+        assert_eq!(decide(&facts).sampler, SamplerKind::Population);
+    }
+
+    #[test]
+    fn each_circumstance_has_a_sentence_of_its_own() {
+        let mut facts = capable();
+        facts.host.lockdown = Lockdown::Confidentiality;
+        facts.host.missing_capabilities = vec!["CAP_BPF".into()];
+        facts.host.container = Some("docker".into());
+        facts.host.own_thp_disabled = true;
+        let notes = decide(&facts).notes;
+        for word in ["confidentiality", "CAP_BPF", "docker", "PR_SET_THP_DISABLE"] {
+            assert_eq!(
+                notes.iter().filter(|n| n.contains(word)).count(),
+                1,
+                "{word}: {notes:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Becoming the manager of this machine: one at a time, with settings that are put back.
+
+use crate::error::LinuxError;
+use crate::instance::{Instance, state_dir};
+use crate::live::Means;
+use crate::probe::{self, Decision, Extent};
+use crate::thp_settings::SettingsGuard;
+
+/// The right to manage this machine, and what can be done here. Dropping it puts every setting back
+/// and lets the next manager in.
+#[derive(Debug)]
+pub struct Takeover {
+    // Restored before the lock is let go: fields drop in this order.
+    settings: SettingsGuard,
+    _instance: Instance,
+    decision: Decision,
+}
+
+impl Takeover {
+    /// Claims the machine for `purpose` (for the eyes of whoever is refused meanwhile), puts back
+    /// what a killed manager left changed, and finds out what works.
+    ///
+    /// # Errors
+    /// Another manager is running.
+    pub fn begin(purpose: &str) -> Result<Self, LinuxError> {
+        let state = state_dir();
+        let instance = Instance::claim(&state, purpose)?;
+        let settings = SettingsGuard::start(&state)?;
+        let decision = probe::decide(&probe::gather(Extent::ForManaging, None)?);
+        Ok(Self {
+            settings,
+            _instance: instance,
+            decision,
+        })
+    }
+
+    /// What can be done here.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What was chosen, set up.
+    pub fn means(&self) -> Result<Means, LinuxError> {
+        probe::means(&self.decision)
+    }
+
+    /// Settings to change for as long as the machine is managed.
+    pub fn settings(&mut self) -> &mut SettingsGuard {
+        &mut self.settings
+    }
+}

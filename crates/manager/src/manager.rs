@@ -1,0 +1,199 @@
+//! The loop: observe, plan, apply, write down.
+
+mod promoting;
+mod recovering;
+mod sampling;
+
+use crate::journal::{Event, FootprintPoint, Journal};
+use crate::machine::{Machine, MachineError, Wake};
+use crate::settings::Settings;
+use hawkeye_policy::{
+    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, Needs, Policy, ProcessId,
+    PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
+};
+use sampling::Sampling;
+use std::time::Duration;
+
+/// Manages a machine by a policy, one [`step`](Self::step) after the other.
+pub struct Manager<M> {
+    machine: M,
+    policy: Box<dyn Policy>,
+    settings: Settings,
+    journal: Journal,
+    processes: Vec<ProcessId>,
+    sampling: Sampling,
+    guard: MemoryGuard,
+    planner: RecoveryPlanner,
+    recovered: RecoveredRegions,
+    cooldown: Cooldown,
+    promotion_backoff: Backoff,
+    recovery_backoff: Backoff,
+    budget: PromotionBudget,
+    cpu: CpuBudget,
+    next_look: Duration,
+    held: Option<Hold>,
+}
+
+/// How often footprints and memory are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a batch of promotions or recoveries goes on before the loop looks around again.
+const BATCH: Duration = Duration::from_millis(50);
+
+impl<M: Machine> Manager<M> {
+    /// Takes a machine over.
+    ///
+    /// # Errors
+    /// A setting out of range.
+    pub fn new(
+        machine: M,
+        policy: Box<dyn Policy>,
+        settings: Settings,
+    ) -> Result<Self, SettingError> {
+        let settings = settings.check()?;
+        let recovery = RecoverySettings {
+            threshold: settings.bloat,
+            ..RecoverySettings::default()
+        };
+        // khugepaged's pace is the policy's own.
+        let rate = if policy.needs() == Needs::Coverage {
+            settings.rate
+        } else {
+            None
+        };
+        Ok(Self {
+            sampling: Sampling::new(),
+            guard: MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?,
+            planner: RecoveryPlanner::new(recovery),
+            recovered: RecoveredRegions::new(settings.bloat),
+            cooldown: Cooldown::default(),
+            promotion_backoff: Backoff::new(BackoffSettings::default()),
+            recovery_backoff: Backoff::new(BackoffSettings::default()),
+            budget: PromotionBudget::new(settings.max_promotions, rate),
+            cpu: settings.cpu,
+            processes: Vec::new(),
+            journal: Journal::default(),
+            next_look: Duration::ZERO,
+            held: None,
+            machine,
+            policy,
+            settings,
+        })
+    }
+
+    /// Does what is due, then waits: at most until the next look, a second later.
+    pub fn step(&mut self) -> Wake {
+        let now = self.machine.now();
+        if now >= self.next_look {
+            self.look(now);
+        }
+        self.cpu.update(now, self.machine.manager_cpu());
+        self.sample(now);
+        let mut wake_at = self
+            .next_look
+            .min(self.sampling.due().unwrap_or(Duration::MAX));
+        // In a window the program's accesses count, not what our own calls do to them.
+        if !self.sampling.in_window() {
+            let more = if self.guard.recovering().is_some() {
+                self.recover_batch()
+            } else {
+                self.promote_batch()
+            };
+            if let Some(at) = more {
+                wake_at = wake_at.min(at);
+            }
+        }
+        let now = self.machine.now();
+        if self.cpu.exhausted(now) {
+            wake_at = self.next_look.max(now);
+        }
+        self.machine.wait_until(wake_at)
+    }
+
+    /// Looks at who is there, how big they are, and how much memory is left.
+    fn look(&mut self, now: Duration) {
+        self.next_look = now + LOOK_EVERY;
+        self.processes = self.machine.processes();
+        let there = &self.processes;
+        self.cooldown
+            .retain_processes(|process| there.contains(&process));
+        self.cooldown.expire(now);
+        let mut sum = FootprintPoint {
+            at_s: now.as_secs_f64(),
+            ..Default::default()
+        };
+        for &process in &self.processes {
+            // One that just ended weighs nothing any more.
+            if let Ok(footprint) = self.machine.footprint(process) {
+                sum.rss_bytes += footprint.rss_bytes;
+                sum.huge_bytes += footprint.huge_bytes;
+            }
+        }
+        // The last look before the end finds nobody: it is no footprint of theirs.
+        if sum.rss_bytes > 0 {
+            self.journal.note_footprint(sum);
+            self.sampling
+                .note_growth(now, sum.rss_bytes, &self.settings);
+        }
+        self.assess_memory(now);
+    }
+
+    fn assess_memory(&mut self, now: Duration) {
+        match self.machine.memory() {
+            Ok(state) => {
+                let assessment = self.guard.assess(&state);
+                let held = assessment.promotion.err();
+                // The figures in it change all the time; that it holds, and why, does not.
+                let kind = |hold: &Option<Hold>| hold.as_ref().map(std::mem::discriminant);
+                if kind(&held) != kind(&self.held) {
+                    self.journal.note(now, Event::Held { hold: held.clone() });
+                }
+                self.held = held;
+            }
+            Err(error) => {
+                self.guard.lose_sight();
+                self.trouble(now, &error);
+            }
+        }
+    }
+
+    fn trouble(&mut self, now: Duration, error: &MachineError) {
+        match error {
+            // Ending is what programs do.
+            MachineError::Gone(_) => {}
+            MachineError::Refused { errno, .. } => self.journal.note_error(errno),
+            MachineError::Other(message) => {
+                self.journal.note(
+                    now,
+                    Event::Trouble {
+                        message: message.clone(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// What was done so far.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    /// Why nothing is promoted at the moment, if so.
+    pub fn held(&self) -> Option<&Hold> {
+        self.held.as_ref()
+    }
+
+    /// Ends management and hands the machine and the journal over.
+    pub fn finish(self) -> (M, Journal) {
+        (self.machine, self.journal)
+    }
+}

@@ -1,0 +1,117 @@
+//! Carries promotions out, within every limit.
+
+use super::{BATCH, Manager};
+use crate::journal::Event;
+use crate::machine::{Machine, MachineError, Promoted};
+use hawkeye_policy::{AfterCall, Promotion, Spent};
+use std::time::Duration;
+
+impl<M: Machine> Manager<M> {
+    /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if there is
+    /// a reason to before the next look.
+    pub(super) fn promote_batch(&mut self) -> Option<Duration> {
+        let begun = self.machine.now();
+        if !self.promotion_backoff.ready(begun) {
+            return Some(self.promotion_backoff.ready_at());
+        }
+        let mut called = false;
+        let more = loop {
+            let now = self.machine.now();
+            self.cpu.update(now, self.machine.manager_cpu());
+            if self.cpu.exhausted(now) {
+                break Some(self.cpu.ready_at(now));
+            }
+            if now >= begun + BATCH {
+                break Some(now);
+            }
+            match self.budget.take(now) {
+                Ok(()) => {}
+                Err(Spent::Total { .. }) => break None,
+                Err(Spent::Rate { ready_at }) => break Some(ready_at),
+            }
+            let Some(promotion) = self.policy.next_promotion(now) else {
+                self.budget.give_back();
+                break None;
+            };
+            if !self.allowed(&promotion, now) {
+                self.budget.give_back();
+                self.policy
+                    .settle(promotion.process, promotion.region, false);
+                continue;
+            }
+            called = true;
+            let stop = self.promote(promotion, now);
+            if stop == AfterCall::StopBatch {
+                break Some(now);
+            }
+        };
+        if called {
+            let now = self.machine.now();
+            self.promotion_backoff.end_batch(now);
+        }
+        let ready = self.promotion_backoff.ready_at();
+        more.map(|at| if called { at.max(ready) } else { at })
+    }
+
+    fn allowed(&self, promotion: &Promotion, now: Duration) -> bool {
+        let Promotion {
+            process, region, ..
+        } = *promotion;
+        self.guard.may_promote(process).is_ok()
+            && self.cooldown.allows(process, region, now)
+            && self.recovered.may_promote(process, region)
+    }
+
+    /// Makes one region huge; says whether the batch may go on.
+    fn promote(&mut self, promotion: Promotion, now: Duration) -> AfterCall {
+        let Promotion {
+            process,
+            region,
+            expected_present,
+            reason,
+        } = promotion;
+        let before = self.machine.now();
+        let outcome = self.machine.promote(process, region, expected_present);
+        let took = match outcome {
+            Ok(Promoted::Done(took)) => took,
+            // A refusal may have waited for memory as well.
+            _ => self.machine.now().saturating_sub(before),
+        };
+        let done = matches!(outcome, Ok(Promoted::Done(_)));
+        self.policy.settle(process, region, done);
+        if done {
+            self.cooldown.succeed(process, region);
+            self.planner.note_huge(process, region);
+        } else {
+            self.budget.give_back();
+        }
+        match outcome {
+            Ok(Promoted::Done(took)) => {
+                self.journal.note(
+                    now,
+                    Event::Promoted {
+                        process,
+                        region,
+                        reason,
+                        took,
+                    },
+                );
+            }
+            Ok(Promoted::Freed) => self.journal.note(now, Event::Freed { process, region }),
+            Ok(Promoted::NotCandidate) => {}
+            Err(MachineError::Refused { errno, .. }) => {
+                self.cooldown.refuse(process, region, now);
+                self.journal.note(
+                    now,
+                    Event::Refused {
+                        process,
+                        region,
+                        errno,
+                    },
+                );
+            }
+            Err(error) => self.trouble(now, &error),
+        }
+        self.promotion_backoff.after_call(took)
+    }
+}
