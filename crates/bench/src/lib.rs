@@ -1,3 +1,4 @@
 //! Experiments, and the programs they run on.
 
+pub mod live;
 pub mod workload;

@@ -68,7 +68,7 @@ pub fn notes(journal: &Journal) -> Vec<String> {
     let mut troubles = Vec::new();
     for entry in journal.entries() {
         match &entry.event {
-            Event::Stretched { period, because } => stretched = Some((period, because)),
+            Event::Stretched { because } => stretched = Some(because),
             Event::Held { hold: Some(hold) } => held = Some(hold),
             Event::Trouble { message } if !troubles.contains(message) => {
                 troubles.push(message.clone());
@@ -76,10 +76,9 @@ pub fn notes(journal: &Journal) -> Vec<String> {
             _ => {}
         }
     }
-    if let Some((period, because)) = stretched {
+    if let Some(because) = stretched {
         notes.push(format!(
-            "sampling windows were spaced to {:.0} s: {because}",
-            period.as_secs_f64()
+            "sampling windows were further apart than asked for: {because}"
         ));
     }
     if let Some(hold) = held {

@@ -24,8 +24,6 @@ pub enum Event {
     },
     /// Windows are further apart than asked for.
     Stretched {
-        /// From one to the next.
-        period: Duration,
         /// Why.
         because: StretchedBy,
     },
@@ -142,6 +140,7 @@ const MAX_FOOTPRINTS: usize = 1024;
 impl Journal {
     /// Writes an event down.
     pub fn note(&mut self, at: Duration, event: Event) {
+        tracing::debug!(at_s = at.as_secs_f64(), ?event);
         match &event {
             Event::Promoted { .. } => self.totals.promoted += 1,
             Event::Refused { errno, .. } => *self.totals.errors.entry(errno).or_default() += 1,
@@ -173,7 +172,7 @@ impl Journal {
     pub fn note_footprint(&mut self, point: FootprintPoint) {
         self.latest = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
-        if self.footprints_seen.is_multiple_of(self.thinning.max(1)) {
+        if self.footprints_seen % self.thinning.max(1) == 0 {
             if self.footprints.len() == MAX_FOOTPRINTS {
                 let mut keep = false;
                 self.footprints.retain(|_| {

@@ -93,7 +93,7 @@ pub trait Machine {
     /// Starts a sampling window: clears the access bits of the process.
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError>;
 
-    /// Reads coverage since the window started (population alone where none was).
+    /// Reads coverage since a window was last started (population alone where none ever was).
     fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError>;
 
     /// What one base page's first access after `start_window` costs the process, so that sampling

@@ -61,7 +61,7 @@ impl<M: Machine> Manager<M> {
             None
         };
         Ok(Self {
-            sampling: Sampling::new(),
+            sampling: Sampling::new(&settings),
             guard: MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?,
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
@@ -88,9 +88,7 @@ impl<M: Machine> Manager<M> {
         }
         self.cpu.update(now, self.machine.manager_cpu());
         self.sample(now);
-        let mut wake_at = self
-            .next_look
-            .min(self.sampling.due().unwrap_or(Duration::MAX));
+        let mut wake_at = self.next_look.min(self.sampling.due());
         // In a window the program's accesses count, not what our own calls do to them.
         if !self.sampling.in_window() {
             let more = if self.guard.recovering().is_some() {

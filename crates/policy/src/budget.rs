@@ -29,7 +29,7 @@ impl Rate {
 
 /// An amount that flows in evenly up to a capacity, and may be drawn below 0.
 #[derive(Clone, Copy, Debug)]
-struct Reservoir {
+pub(crate) struct Reservoir {
     per_second: f64,
     capacity: f64,
     /// The amount at `at`.
@@ -38,7 +38,7 @@ struct Reservoir {
 }
 
 impl Reservoir {
-    fn full(per_second: f64, capacity: f64) -> Self {
+    pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
         Self {
             per_second,
             capacity,
@@ -47,19 +47,24 @@ impl Reservoir {
         }
     }
 
+    /// The most it holds.
+    pub(crate) fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
     /// The amount at `now`; a clock that went back stands still.
-    fn level(&self, now: Duration) -> f64 {
+    pub(crate) fn level(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         (self.level + self.per_second * passed).min(self.capacity)
     }
 
-    fn draw(&mut self, now: Duration, amount: f64) {
+    pub(crate) fn draw(&mut self, now: Duration, amount: f64) {
         self.level = (self.level(now) - amount).min(self.capacity);
         self.at = self.at.max(now);
     }
 
     /// When there will be `amount`, not before `now`.
-    fn reaches(&self, now: Duration, amount: f64) -> Duration {
+    pub(crate) fn reaches(&self, now: Duration, amount: f64) -> Duration {
         let missing = amount - self.level(now);
         if missing <= 0.0 {
             return now;

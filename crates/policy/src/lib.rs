@@ -33,7 +33,7 @@ pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, ProcessId, ProcessSample,
     RegionSample,
 };
-pub use pacing::{SamplingPace, Stretched, StretchedBy};
+pub use pacing::{SamplingPace, SlowdownBudget, StretchedBy};
 pub use page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 pub use plan::{Promotion, Reason};
 pub use policies::{PolicySettings, UnknownPolicy};

@@ -1,5 +1,6 @@
 //! How often to sample, so that neither the programs nor the manager pay too much for it.
 
+use crate::budget::Reservoir;
 use crate::error::{SettingError, positive_up_to};
 use serde::Serialize;
 use std::fmt;
@@ -24,17 +25,7 @@ impl fmt::Display for StretchedBy {
     }
 }
 
-/// A period between windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretched {
-    /// From the start of one window to the start of the next.
-    pub period: Duration,
-    /// What made it longer than the base period, if anything did.
-    pub because: Option<StretchedBy>,
-}
-
-/// Decides the time between sampling windows. The paper's 30 s (section 3.3) are the base; they are
-/// stretched where the cost of a window wouldn't be worth it.
+/// What sampling may cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingPace {
     slowdown_percent: f64,
@@ -42,7 +33,7 @@ pub struct SamplingPace {
 }
 
 impl SamplingPace {
-    /// The period that is never gone below unless set: the paper's 30 s.
+    /// The period that is never gone below unless set: the paper's 30 s (section 3.3).
     pub const DEFAULT_BASE_PERIOD: Duration = Duration::from_secs(30);
 
     /// Sampling may take `slowdown_percent` of a program's time and `cpu_share_percent` of the
@@ -57,41 +48,14 @@ impl SamplingPace {
         })
     }
 
-    /// The time from one window to the next.
-    ///
-    /// - `base_period`: as often as is asked for.
-    /// - `touched_pages`: base pages accessed in the last window, each for the first time after its
-    ///   bit was cleared; one that costs `first_touch_cost`, all borne by one thread (the worst).
-    /// - `manager_cost`: CPU time the manager spent on the last window.
-    /// - `cpu_percent`: the manager's whole budget, in per cent of one core.
-    pub fn next_period(
-        &self,
-        base_period: Duration,
-        touched_pages: u64,
-        first_touch_cost: Duration,
-        manager_cost: Duration,
-        cpu_percent: f64,
-    ) -> Stretched {
-        let program_s = touched_pages as f64 * first_touch_cost.as_secs_f64();
-        let own_percent = cpu_percent * self.cpu_share_percent / 100.0;
-        let program = period_for(program_s, self.slowdown_percent);
-        let manager = period_for(manager_cost.as_secs_f64(), own_percent);
-        let (longer, by) = if program >= manager {
-            (program, StretchedBy::ProgramSlowdown)
-        } else {
-            (manager, StretchedBy::ManagerCpu)
-        };
-        if longer > base_period {
-            Stretched {
-                period: longer,
-                because: Some(by),
-            }
-        } else {
-            Stretched {
-                period: base_period,
-                because: None,
-            }
+    /// The shortest time between windows of which one costs the manager `manager_cost`, when its whole
+    /// budget is `cpu_percent` of one core.
+    pub fn period_for_manager(&self, manager_cost: Duration, cpu_percent: f64) -> Duration {
+        let share = cpu_percent.max(0.0) / 100.0 * self.cpu_share_percent / 100.0;
+        if manager_cost.is_zero() {
+            return Duration::ZERO;
         }
+        Duration::try_from_secs_f64(manager_cost.as_secs_f64() / share).unwrap_or(Duration::MAX)
     }
 }
 
@@ -105,13 +69,51 @@ impl Default for SamplingPace {
     }
 }
 
-/// The time of which `cost_s` is `percent`.
-fn period_for(cost_s: f64, percent: f64) -> Duration {
-    // A percentage of 0 or less buys nothing, ever, but nothing is free.
-    if cost_s <= 0.0 {
-        return Duration::ZERO;
+/// What sampling has cost the programs, against what it may.
+///
+/// After access bits are cleared, the first touch of each page costs its program something; where a
+/// hypervisor shadows page tables, half a microsecond. The share that sampling may take flows in
+/// steadily; what the touches really cost is drawn from it as it is seen, and a window opens when what
+/// the last one cost is there again. All of it is counted against one thread: the worst case.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowdownBudget {
+    /// Seconds of program time.
+    left: Reservoir,
+    /// First touches since the last clear that were drawn already.
+    drawn_touches: u64,
+}
+
+impl SlowdownBudget {
+    /// A first window may come at once: this much time's share is there from the start, in seconds.
+    const SAVED_S: f64 = 30.0;
+
+    /// Nothing is drawn yet.
+    pub fn new(pace: SamplingPace) -> Self {
+        let share = pace.slowdown_percent / 100.0;
+        Self {
+            left: Reservoir::full(share, share * Self::SAVED_S),
+            drawn_touches: 0,
+        }
     }
-    Duration::try_from_secs_f64(cost_s * 100.0 / percent.max(0.0)).unwrap_or(Duration::MAX)
+
+    /// Told that `touches` pages in all were touched since the last clear, each at a cost of `each`.
+    pub fn note_touches(&mut self, now: Duration, touches: u64, each: Duration) {
+        let new = touches.saturating_sub(self.drawn_touches);
+        self.drawn_touches = self.drawn_touches.max(touches);
+        self.left.draw(now, new as f64 * each.as_secs_f64());
+    }
+
+    /// When bits may be cleared again: `now`, or when what the touches since the last clear cost is
+    /// there once more.
+    pub fn ready_at(&self, now: Duration, each: Duration) -> Duration {
+        let expected = self.drawn_touches as f64 * each.as_secs_f64();
+        self.left.reaches(now, expected.min(self.left.capacity()))
+    }
+
+    /// Bits were cleared: touches count from 0.
+    pub fn note_clear(&mut self) {
+        self.drawn_touches = 0;
+    }
 }
 
 #[cfg(test)]
@@ -119,70 +121,78 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BASE: Duration = SamplingPace::DEFAULT_BASE_PERIOD;
-    const MICROSECOND: Duration = Duration::from_micros(1);
+    const EACH: Duration = Duration::from_nanos(500);
 
-    #[test]
-    fn cheap_sampling_keeps_the_base_period() {
-        let pace = SamplingPace::default();
-        let free = pace.next_period(BASE, u64::MAX, Duration::ZERO, Duration::ZERO, 2.0);
-        assert_eq!(
-            free,
-            Stretched {
-                period: BASE,
-                because: None
-            }
-        );
-        let cheap = pace.next_period(BASE, 100_000, MICROSECOND, Duration::from_millis(200), 2.0);
-        assert_eq!(cheap.because, None);
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
     }
 
     #[test]
-    fn stretched_for_the_program() {
-        // 1 s of first touches is 1 % of 100 s.
-        let pace = SamplingPace::default();
-        let stretched = pace.next_period(BASE, 1_000_000, MICROSECOND, MICROSECOND, 2.0);
-        assert_eq!(stretched.because, Some(StretchedBy::ProgramSlowdown));
-        assert!((stretched.period.as_secs_f64() - 100.0).abs() < 1e-6);
+    fn hardware_that_sets_bits_for_nothing_never_waits() {
+        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        budget.note_touches(at(1.0), u64::MAX, Duration::ZERO);
+        assert_eq!(budget.ready_at(at(1.0), Duration::ZERO), at(1.0));
     }
 
     #[test]
-    fn stretched_for_the_manager() {
+    fn a_large_program_waits_until_its_touches_are_paid_for() {
+        // 2 million touches at 0.5 us are 1 s: 1 % of 100 s.
+        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        assert_eq!(budget.ready_at(at(1.0), EACH), at(1.0));
+        budget.note_clear();
+        budget.note_touches(at(2.0), 2_000_000, EACH);
+        let ready = budget.ready_at(at(2.0), EACH).as_secs_f64();
+        assert!((ready - 102.0).abs() < 1e-6, "{ready}");
+    }
+
+    #[test]
+    fn a_small_program_keeps_the_base_period() {
+        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        budget.note_touches(at(1.0), 100_000, EACH);
+        assert!(budget.ready_at(at(1.0), EACH) <= at(31.0));
+    }
+
+    #[test]
+    fn touches_are_drawn_once() {
+        let mut budget = SlowdownBudget::new(SamplingPace::default());
+        budget.note_touches(at(1.0), 1_000_000, EACH);
+        let once = budget.ready_at(at(1.0), EACH);
+        budget.note_touches(at(1.0), 1_000_000, EACH);
+        assert_eq!(budget.ready_at(at(1.0), EACH), once);
+    }
+
+    #[test]
+    fn the_managers_share_spaces_windows_too() {
         // 0.5 s is half of 2 % of 50 s.
         let pace = SamplingPace::default();
-        let cost = Duration::from_millis(500);
-        let stretched = pace.next_period(BASE, 1000, MICROSECOND, cost, 2.0);
-        assert_eq!(stretched.because, Some(StretchedBy::ManagerCpu));
-        assert!((stretched.period.as_secs_f64() - 50.0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn nothing_to_spend_means_never() {
-        let pace = SamplingPace::default();
-        for percent in [0.0, -1.0, f64::NAN] {
-            let never = pace.next_period(BASE, 0, MICROSECOND, MICROSECOND, percent);
-            assert_eq!(never.period, Duration::MAX, "{percent}");
-        }
+        let period = pace.period_for_manager(Duration::from_millis(500), 2.0);
+        assert!((period.as_secs_f64() - 50.0).abs() < 1e-6);
+        assert_eq!(pace.period_for_manager(EACH, 0.0), Duration::MAX);
+        assert_eq!(pace.period_for_manager(Duration::ZERO, 0.0), Duration::ZERO);
         assert!(SamplingPace::new(0.0, 50.0).is_err());
         assert!(SamplingPace::new(1.0, 101.0).is_err());
     }
 
     proptest! {
+        /// Whatever the programs' sizes, sampling takes 1 % of the time and no more than one window and
+        /// the savings on top.
         #[test]
-        fn both_promises_hold(
-            pages in 0u64..1_000_000_000,
-            touch_ns in 0u64..10_000,
-            cost_us in 0u64..100_000_000,
-            percent in 0.1..100.0f64,
+        fn the_share_holds_over_time(
+            sizes in proptest::collection::vec(0u64..3_000_000, 1..40),
+            period_s in 1.0..60.0f64,
         ) {
-            let touch = Duration::from_nanos(touch_ns);
-            let cost = Duration::from_micros(cost_us);
-            let next = SamplingPace::default().next_period(BASE, pages, touch, cost, percent);
-            let period = next.period.as_secs_f64();
-            prop_assert!(next.period >= BASE);
-            prop_assert!(pages as f64 * touch.as_secs_f64() <= period * 0.01 + 1e-6);
-            prop_assert!(cost.as_secs_f64() <= period * percent / 200.0 + 1e-6);
-            prop_assert_eq!(next.because.is_some(), next.period > BASE);
+            let mut budget = SlowdownBudget::new(SamplingPace::default());
+            let (mut now, mut cost_s) = (Duration::ZERO, 0.0);
+            let largest = sizes.iter().max().copied().unwrap_or(0);
+            for touches in sizes {
+                now = budget.ready_at(now + at(period_s), EACH);
+                budget.note_clear();
+                budget.note_touches(now, touches, EACH);
+                cost_s += touches as f64 * EACH.as_secs_f64();
+            }
+            let savings = 0.01 * SlowdownBudget::SAVED_S;
+            let window = largest as f64 * EACH.as_secs_f64();
+            prop_assert!(cost_s <= now.as_secs_f64() * 0.01 + savings + window + 1e-6);
         }
     }
 }

@@ -1,1 +1,40 @@
-//! In the making.
+//! A simulated [`Machine`](hawkeye_manager::Machine): programs that access memory at random, under
+//! base or huge pages, managed by the very loop and policies that manage live processes.
+//!
+//! Deterministic: the same machine, processes, seed and calls give the same result (with the same
+//! build: the exponential function is the platform's). No clock is read and nothing is waited for.
+//!
+//! # The model
+//!
+//! - A program's accesses go to the parts of its address space by weight, and within a part to any
+//!   page in use, all equally likely, independent of each other. One takes
+//!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; there are no caches and no TLBs yet, so
+//!   what huge pages bring doesn't depend on how much memory is in use.
+//! - Programs run while the manager's calls are under way, each on a core of its own, and pay for
+//!   the first touch of a page after its access bit was cleared, and for page faults.
+//! - A huge frame can be had whenever 2 MiB are free: memory is never fragmented. Nothing is swapped.
+//!   A program for which there is no memory left is killed.
+#![forbid(unsafe_code)]
+
+mod bits;
+mod change;
+mod clock;
+mod costs;
+pub mod demo;
+mod error;
+mod invariants;
+mod machine;
+mod managed;
+mod marks;
+mod process;
+mod region;
+mod rng;
+mod running;
+mod spec;
+
+pub use change::Change;
+pub use costs::Costs;
+pub use error::{BrokenInvariant, SimError};
+pub use machine::SimMachine;
+pub use process::{End, Ended, SimProcess};
+pub use spec::{Backing, Ends, MachineSpec, Part, ProcessSpec};

@@ -127,7 +127,7 @@ impl Mapping {
     #[inline]
     fn word(&self, offset: usize) -> *mut u64 {
         assert!(
-            offset < self.bytes && offset.is_multiple_of(8),
+            offset < self.bytes && offset % 8 == 0,
             "word outside the mapping"
         );
         // SAFETY: the offset is inside the mapping; as it is a multiple of eight and the mapping
@@ -176,10 +176,7 @@ impl Mapping {
 
     /// Makes the mapping longer or shorter, where it is or somewhere else.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryError> {
-        assert!(
-            bytes > 0 && bytes.is_multiple_of(PAGE),
-            "a mapping is made of pages"
-        );
+        assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
         let old = self.start.as_ptr().cast();
         // SAFETY: the old range is ours, no reference into it exists, and the kernel picks a
         // free place for the new one.
@@ -189,7 +186,7 @@ impl Mapping {
 
     /// Moves the mapping to a new place, `shift` bytes (whole pages) after a 2 MiB boundary.
     pub(crate) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
-        assert!(shift.is_multiple_of(PAGE), "a mapping starts at a page");
+        assert!(shift % PAGE == 0, "a mapping starts at a page");
         let place = Self::aligned(self.bytes, libc::PROT_NONE, shift)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (old, target) = (self.start.as_ptr().cast(), place.start.as_ptr());
@@ -219,7 +216,7 @@ impl Mapping {
     /// Cuts the mapping in two at a byte offset (whole pages), without a system call.
     pub(crate) fn split(self, at: usize) -> (Option<Self>, Option<Self>) {
         assert!(
-            at <= self.bytes && at.is_multiple_of(PAGE),
+            at <= self.bytes && at % PAGE == 0,
             "a cut is at a page of the mapping"
         );
         let this = std::mem::ManuallyDrop::new(self);
@@ -254,10 +251,7 @@ impl Mapping {
         let inside = offset
             .checked_add(bytes)
             .is_some_and(|end| end <= self.bytes);
-        assert!(
-            inside && offset.is_multiple_of(PAGE),
-            "range outside the mapping"
-        );
+        assert!(inside && offset % PAGE == 0, "range outside the mapping");
         // SAFETY: the offset is inside the mapping or just at its end.
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
@@ -272,10 +266,7 @@ impl Drop for Mapping {
 }
 
 fn map(bytes: usize, protection: i32, sharing: i32) -> Result<Mapping, MemoryError> {
-    assert!(
-        bytes > 0 && bytes.is_multiple_of(PAGE),
-        "a mapping is made of pages"
-    );
+    assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
     let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | sharing;
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };

@@ -185,7 +185,7 @@ impl Pattern {
             return Contents { words: [(0, 0); 3] };
         }
         let hash = mix(self.start + (page * PAGE) as u64);
-        if self.tail_bytes && (page % REGION_PAGES).is_multiple_of(TAIL_EVERY) {
+        if self.tail_bytes && (page % REGION_PAGES) % TAIL_EVERY == 0 {
             let last_byte = hash.to_ne_bytes()[0] | 1;
             let mut word = [0; 8];
             word[7] = last_byte;

@@ -15,7 +15,8 @@ pub struct Member {
     /// Mappings that were eligible at the last sample.
     pub eligible: Eligible,
     pub(super) target: Option<Target>,
-    pub(super) window_open: bool,
+    /// Whether its access bits were ever cleared: before that, they tell nothing.
+    pub(super) cleared: bool,
 }
 
 impl Member {
@@ -27,7 +28,7 @@ impl Member {
             handle,
             eligible: Eligible::default(),
             target: None,
-            window_open: false,
+            cleared: false,
         })
     }
 }

@@ -69,7 +69,7 @@ impl Sampler {
             && !member.thp_disabled
         {
             calls.time(|| access_bits::clear(member.handle.id.pid)).0?;
-            member.window_open = true;
+            member.cleared = true;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Sampler {
             (Self::AccessBits(tables), Some(target)) => {
                 let timed = |took| calls.note(took);
                 tables.walk(target, ranges, Detail::Regions, &mut regions, timed)?;
-                if std::mem::take(&mut member.window_open) {
+                if member.cleared {
                     source = CoverageSource::AccessBits;
                 }
             }

@@ -2,20 +2,29 @@
 
 use super::Manager;
 use crate::journal::Event;
-use crate::machine::{Machine, MachineError};
+use crate::machine::Machine;
 use crate::settings::Settings;
-use hawkeye_policy::{CoverageSource, Needs, Observation, ProcessId};
+use hawkeye_policy::{
+    CoverageSource, Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy,
+};
 use std::time::Duration;
 
 /// The sampling clock.
 pub(super) struct Sampling {
     state: State,
-    /// Not before this, for the sake of what sampling costs.
+    /// What clearing access bits costs the programs.
+    slowdown: SlowdownBudget,
+    /// Not before this, for the sake of the manager's own CPU.
     not_before: Duration,
-    /// Resident memory at the last sample, in bytes.
+    /// Resident memory at the last window, in bytes.
     rss_then: u64,
+    /// At the last look.
     rss_now: u64,
-    last: Option<Duration>,
+    /// When regions were last read.
+    last_read: Option<Duration>,
+    /// When a window was last closed.
+    last_window: Option<Duration>,
+    stretched: Option<StretchedBy>,
 }
 
 enum State {
@@ -23,7 +32,6 @@ enum State {
         next: Duration,
     },
     Window {
-        opened: Duration,
         until: Duration,
         cpu_before: Duration,
         open: Vec<ProcessId>,
@@ -34,25 +42,31 @@ enum State {
 const GROWTH_BYTES: u64 = 32 << 20;
 /// Huge pages to recover from are listed anew when the list is older than this.
 const LIST_AGE: Duration = Duration::from_secs(10);
+/// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
+const POPULATION_PERIOD: Duration = Duration::from_secs(10);
 
 impl Sampling {
-    pub(super) fn new() -> Self {
+    /// The first window opens a period from now, or when the programs have settled.
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             state: State::Idle {
-                next: Duration::ZERO,
+                next: settings.period,
             },
+            slowdown: SlowdownBudget::new(settings.pace),
             not_before: Duration::ZERO,
             rss_then: 0,
             rss_now: 0,
-            last: None,
+            last_read: None,
+            last_window: None,
+            stretched: None,
         }
     }
 
-    /// When something is to be done next; `None` while nothing was planned.
-    pub(super) fn due(&self) -> Option<Duration> {
+    /// When something is to be done next.
+    pub(super) fn due(&self) -> Duration {
         match &self.state {
-            State::Idle { next } => Some(*next),
-            State::Window { until, .. } => Some(*until),
+            State::Idle { next } => *next,
+            State::Window { until, .. } => *until,
         }
     }
 
@@ -60,23 +74,26 @@ impl Sampling {
         matches!(self.state, State::Window { .. })
     }
 
-    /// A program that has grown a good deal since its last sample is sampled ahead of its time: one
-    /// that has just started would wait a whole period otherwise.
+    /// A program that has grown a good deal since its last sample, and has stopped growing, is sampled
+    /// ahead of its time: one that has just started would wait a whole period otherwise. While it
+    /// still grows, what is accessed is just what is being filled.
     pub(super) fn note_growth(&mut self, now: Duration, rss_bytes: u64, settings: &Settings) {
+        let settled = self.rss_now > 0 && rss_bytes <= self.rss_now + self.rss_now / 64;
         self.rss_now = rss_bytes;
         let grown = rss_bytes > self.rss_then + self.rss_then / 2 + GROWTH_BYTES;
         let rested = self
-            .last
+            .last_window
             .is_none_or(|last| now >= last + settings.window * 5);
         if let State::Idle { next } = &mut self.state
             && grown
+            && settled
             && rested
         {
             *next = (*next).min(now.max(self.not_before));
         }
     }
 
-    fn postpone(&mut self, until: Duration) {
+    fn wait(&mut self, until: Duration) {
         if let State::Idle { next } = &mut self.state {
             *next = (*next).max(until);
         }
@@ -86,22 +103,50 @@ impl Sampling {
 impl<M: Machine> Manager<M> {
     /// Opens or closes a window if one is due.
     pub(super) fn sample(&mut self, now: Duration) {
-        if self.cpu.exhausted(now) {
-            let ready = self.cpu.ready_at(now);
-            self.sampling.postpone(ready);
-        }
         match &self.sampling.state {
-            State::Idle { next } if now >= *next => self.open_window(now),
+            State::Idle { next } if now >= *next => match self.not_yet(now) {
+                None => self.open_window(now),
+                Some((until, because)) => {
+                    if self.sampling.stretched != Some(because) {
+                        self.sampling.stretched = Some(because);
+                        self.journal.note(now, Event::Stretched { because });
+                    }
+                    self.sampling.wait(until);
+                }
+            },
             State::Window { until, .. } if now >= *until => self.close_window(now),
-            _ => self.list_for_recovery(now),
+            _ => {}
         }
+        self.list_for_recovery(now);
+    }
+
+    /// Until when no window may open, and why.
+    fn not_yet(&mut self, now: Duration) -> Option<(Duration, StretchedBy)> {
+        let soonest = now + self.settings.window;
+        if self.cpu.exhausted(now) {
+            let until = self.cpu.ready_at(now).max(soonest);
+            return Some((until, StretchedBy::ManagerCpu));
+        }
+        let each = self.machine.first_touch_cost();
+        if self.policy.needs() != Needs::Coverage || each.is_zero() {
+            return None;
+        }
+        if self.sampling.last_window.is_some() {
+            let touched = self.touched();
+            self.sampling.slowdown.note_touches(now, touched, each);
+        }
+        let ready = self.sampling.slowdown.ready_at(now, each);
+        // Look again a period later: by then more pages may have been touched.
+        let until = ready.min(now + self.settings.period).max(soonest);
+        (ready > now).then_some((until, StretchedBy::ProgramSlowdown))
     }
 
     fn open_window(&mut self, now: Duration) {
         let cpu_before = self.machine.manager_cpu();
+        let needs = self.policy.needs();
         let mut open = Vec::new();
         for process in self.processes.clone() {
-            let started = match self.policy.needs() {
+            let started = match needs {
                 Needs::Coverage => self.machine.start_window(process),
                 Needs::Population | Needs::Nothing => Ok(()),
             };
@@ -110,21 +155,21 @@ impl<M: Machine> Manager<M> {
                 Err(error) => self.trouble(now, &error),
             }
         }
-        if self.policy.needs() == Needs::Nothing || open.is_empty() {
+        self.sampling.slowdown.note_clear();
+        if needs == Needs::Nothing || open.is_empty() {
             self.sampling.state = State::Idle {
                 next: now + self.settings.period,
             };
             return;
         }
-        let window = match self.policy.needs() {
+        let window = match needs {
             Needs::Coverage => self.settings.window,
-            _ => Duration::ZERO,
+            Needs::Population | Needs::Nothing => Duration::ZERO,
         };
         // Clearing takes a while itself: each page is exposed from its clear to its read, and both
         // sweeps go the same way.
         let until = self.machine.now() + window;
         self.sampling.state = State::Window {
-            opened: now,
             until,
             cpu_before,
             open,
@@ -137,118 +182,107 @@ impl<M: Machine> Manager<M> {
     fn close_window(&mut self, now: Duration) {
         let idle = State::Idle { next: now };
         let State::Window {
-            opened,
-            cpu_before,
-            open,
-            ..
+            cpu_before, open, ..
         } = std::mem::replace(&mut self.sampling.state, idle)
         else {
             return;
         };
-        let touched = self.observe(now, &open);
+        self.observe(now, &open);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
         let base = if self.policy.needs() == Needs::Coverage {
             self.settings.period
         } else {
-            // Nothing is cleared, so nothing but the manager's own CPU limits a population scan.
-            self.settings.period.min(Duration::from_secs(10))
+            self.settings.period.min(POPULATION_PERIOD)
         };
-        let stretched = self.settings.pace.next_period(
-            base,
-            touched,
-            self.machine.first_touch_cost(),
-            cost,
-            self.cpu.percent(),
-        );
-        if let Some(because) = stretched.because {
-            self.journal.note(
-                now,
-                Event::Stretched {
-                    period: stretched.period,
-                    because,
-                },
-            );
+        let own = self
+            .settings
+            .pace
+            .period_for_manager(cost, self.cpu.percent());
+        if own > base && self.sampling.stretched != Some(StretchedBy::ManagerCpu) {
+            self.sampling.stretched = Some(StretchedBy::ManagerCpu);
+            let because = StretchedBy::ManagerCpu;
+            self.journal.note(now, Event::Stretched { because });
         }
+        let opened = now.saturating_sub(self.settings.window);
+        self.sampling.not_before = opened + own;
         self.sampling.state = State::Idle {
-            next: opened + stretched.period,
+            next: opened + base.max(own),
         };
         self.sampling.rss_then = self.sampling.rss_now;
-        self.sampling.not_before = match stretched.because {
-            Some(_) => opened + stretched.period,
-            None => now,
-        };
+        self.sampling.last_window = Some(now);
     }
 
-    /// Reads the processes, shows them to all who decide, and returns how many base pages were
-    /// accessed for the first time since their bits were cleared.
-    fn observe(&mut self, now: Duration, processes: &[ProcessId]) -> u64 {
+    /// Reads the processes and shows them to all who decide.
+    fn observe(&mut self, now: Duration, processes: &[ProcessId]) {
+        let observation = self.read(now, processes);
+        for sample in &observation.processes {
+            let event = Event::Sampled {
+                process: sample.process,
+                source: sample.source,
+                regions: sample.regions.len(),
+                huge: sample.regions.iter().filter(|r| r.huge).count(),
+                accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
+            };
+            self.journal.note(now, event);
+        }
+        let each = self.machine.first_touch_cost();
+        let touches = observation.processes.iter().map(first_touches).sum();
+        self.sampling.slowdown.note_touches(now, touches, each);
+        self.policy.observe(&observation);
+        self.planner.observe(&observation);
+        self.recovered.observe(&observation);
+    }
+
+    fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
         let mut observation = Observation {
             at: now,
             processes: Vec::new(),
         };
-        let mut touched = 0;
         for &process in processes {
             match self.machine.sample(process) {
-                Ok(sample) => {
-                    let accessed_pages: u64 =
-                        sample.regions.iter().map(|r| u64::from(r.accessed)).sum();
-                    if sample.source == CoverageSource::AccessBits {
-                        touched += touched_pages(&sample);
-                    }
-                    let event = Event::Sampled {
-                        process,
-                        source: sample.source,
-                        regions: sample.regions.len(),
-                        huge: sample.regions.iter().filter(|r| r.huge).count(),
-                        accessed_pages,
-                    };
-                    self.journal.note(now, event);
-                    observation.processes.push(sample);
-                }
-                Err(error @ MachineError::Gone(_)) => self.trouble(now, &error),
+                Ok(sample) => observation.processes.push(sample),
                 Err(error) => self.trouble(now, &error),
             }
         }
-        self.policy.observe(&observation);
-        self.planner.observe(&observation);
-        self.recovered.observe(&observation);
-        self.sampling.last = Some(now);
-        touched
+        self.sampling.last_read = Some(now);
+        observation
+    }
+
+    /// First touches since the bits were last cleared.
+    fn touched(&mut self) -> u64 {
+        let now = self.machine.now();
+        let processes = self.processes.clone();
+        let observation = self.read(now, &processes);
+        observation.processes.iter().map(first_touches).sum()
     }
 
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
     /// or its next window is far away.
     fn list_for_recovery(&mut self, now: Duration) {
-        let stale = self.sampling.last.is_none_or(|last| now >= last + LIST_AGE);
+        let stale = self
+            .sampling
+            .last_read
+            .is_none_or(|last| now >= last + LIST_AGE);
         if self.guard.recovering().is_some() && stale && !self.sampling.in_window() {
-            let mut observation = Observation {
-                at: now,
-                processes: Vec::new(),
-            };
-            for process in self.processes.clone() {
-                match self.machine.sample(process) {
-                    Ok(sample) => observation.processes.push(sample),
-                    Err(error) => self.trouble(now, &error),
-                }
-            }
+            let processes = self.processes.clone();
+            let observation = self.read(now, &processes);
             self.planner.observe(&observation);
             self.recovered.observe(&observation);
-            self.sampling.last = Some(now);
         }
     }
 }
 
-/// First touches that a window cost: a huge page has one bit, a region's table one each.
-fn touched_pages(sample: &hawkeye_policy::ProcessSample) -> u64 {
-    sample
-        .regions
-        .iter()
-        .map(|r| {
-            if r.huge {
-                u64::from(r.accessed > 0)
-            } else {
-                u64::from(r.present)
-            }
-        })
-        .sum()
+/// Touches that set an access bit: one for each base page, one for a huge page.
+fn first_touches(sample: &ProcessSample) -> u64 {
+    if sample.source == CoverageSource::Population {
+        return 0;
+    }
+    let touches = |r: &hawkeye_policy::RegionSample| {
+        if r.huge {
+            u64::from(r.accessed > 0)
+        } else {
+            u64::from(r.accessed)
+        }
+    };
+    sample.regions.iter().map(touches).sum()
 }

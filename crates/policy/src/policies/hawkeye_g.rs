@@ -113,8 +113,10 @@ impl Policy for HawkeyeG {
 
     fn settle(&mut self, process: ProcessId, region: RegionAddr, promoted: bool) {
         // What was not promoted is out of its map already, until the next observation.
-        if promoted && let Some(member) = self.members.iter_mut().find(|m| m.process == process) {
-            member.map.remove(region);
+        if promoted {
+            if let Some(member) = self.members.iter_mut().find(|m| m.process == process) {
+                member.map.remove(region);
+            }
         }
     }
 }

@@ -289,9 +289,10 @@ mod tests {
     /// Takes up to `n` proposals at `now` and says that all were carried out.
     fn take(policy: &mut LinuxOrder, now: Duration, n: usize) -> Vec<(u32, u64)> {
         let mut taken = Vec::new();
-        while taken.len() < n
-            && let Some(p) = policy.next_promotion(now)
-        {
+        while taken.len() < n {
+            let Some(p) = policy.next_promotion(now) else {
+                break;
+            };
             policy.settle(p.process, p.region, true);
             taken.push((p.process.pid, p.region.start() >> 21));
         }

@@ -93,7 +93,7 @@ pub(super) fn sequential(args: &AccessArgs, console: &mut Console) -> Result<(),
 
 pub(super) fn stride(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
     let bytes = usize::try_from(args.stride_bytes).unwrap_or(0);
-    if bytes == 0 || !bytes.is_multiple_of(8) {
+    if bytes == 0 || bytes % 8 != 0 {
         return Err(WorkloadError::Usage(
             "--stride-bytes is not a multiple of 8".to_owned(),
         ));

@@ -1,0 +1,74 @@
+//! The machine that experiments run on, taken over for their time.
+
+use super::error::BenchError;
+use crate::workload::Workload;
+use hawkeye_linux::thp_settings::{THP_DIR, read_setting};
+use hawkeye_linux::{Means, Takeover};
+use std::path::{Path, PathBuf};
+
+/// The machine, and the program that workloads are started with.
+pub struct Host {
+    takeover: Takeover,
+    program: PathBuf,
+}
+
+impl Host {
+    /// Takes the machine over. `program` understands `workload NAME ...`.
+    ///
+    /// # Errors
+    /// Another manager is running, or nothing can be managed here.
+    pub fn take_over(program: PathBuf) -> Result<Self, BenchError> {
+        let mut takeover = Takeover::begin("bench")?;
+        if !takeover.decision().can_manage {
+            return Err(BenchError::Impossible(takeover.decision().verdict.clone()));
+        }
+        // Base pages must be possible: with `always` everything would be huge from the start.
+        let enabled = Path::new(THP_DIR).join("enabled");
+        if read_setting(&enabled)? != "madvise" {
+            takeover.settings().set(&enabled, "madvise")?;
+        }
+        Ok(Self { takeover, program })
+    }
+
+    /// What managing uses, set up anew.
+    pub fn means(&self) -> Result<Means, BenchError> {
+        Ok(self.takeover.means()?)
+    }
+
+    /// Sets a transparent-huge-page setting for the time of the experiments.
+    pub fn set_thp(&mut self, file: &str, value: &str) -> Result<(), BenchError> {
+        let path = Path::new(THP_DIR).join(file);
+        Ok(self.takeover.settings().set(&path, value)?)
+    }
+
+    /// The program that workloads are started with.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Starts a workload, given as on the command line.
+    pub fn start(&self, words: &str) -> Result<Workload, BenchError> {
+        let words = std::iter::once("workload").chain(words.split_whitespace());
+        Ok(Workload::spawn(&self.program, words)?)
+    }
+}
+
+/// Memory that could be had without pushing anything out, in bytes.
+pub fn available_bytes() -> u64 {
+    hawkeye_linux::system_memory::read(&[]).map_or(0, |state| {
+        state.machine.total_bytes - state.machine.used_bytes
+    })
+}
+
+/// Stops an experiment that would run the machine out of memory.
+pub fn need_bytes(bytes: u64) -> Result<(), BenchError> {
+    let available = available_bytes();
+    if available < bytes + bytes / 8 {
+        return Err(BenchError::Impossible(format!(
+            "it takes {} MiB of free memory, and {} MiB are free",
+            (bytes + bytes / 8) >> 20,
+            available >> 20
+        )));
+    }
+    Ok(())
+}

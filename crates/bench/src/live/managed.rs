@@ -1,0 +1,54 @@
+//! Manages a process from within an experiment.
+
+use super::error::BenchError;
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, Means, Scope};
+use hawkeye_manager::{Journal, Machine, Manager, Settings, Wake};
+use hawkeye_policy::policies::{self, PolicySettings};
+use std::time::Duration;
+
+/// What management cost and did.
+pub struct Managed {
+    /// All that happened.
+    pub journal: Journal,
+    /// The manager's CPU time.
+    pub cpu: Duration,
+    /// How long it managed.
+    pub wall: Duration,
+    /// The longest call into the process.
+    pub longest_call: Duration,
+}
+
+/// Manages `pid` by the named policy until `enough` says so, at most for `at_most`.
+pub fn manage(
+    means: Means,
+    pid: u32,
+    policy: &str,
+    settings: Settings,
+    at_most: Duration,
+    mut enough: impl FnMut(&Journal) -> bool,
+) -> Result<Managed, BenchError> {
+    let policy_settings = PolicySettings {
+        average: settings.average,
+        linux: settings.linux(),
+    };
+    let policy = policies::by_name(policy, &policy_settings)
+        .map_err(|error| BenchError::Impossible(error.to_string()))?;
+    let scope = Scope::Processes(vec![ProcessHandle::open(pid)?]);
+    let before = hawkeye_linux::live::own_cpu();
+    let machine = LinuxMachine::new(means, scope, StopSignals::take_over()?);
+    let mut manager = Manager::new(machine, policy, settings)?;
+    while manager.step() != Wake::Stop {
+        if enough(manager.journal()) || manager.machine().now() >= at_most {
+            break;
+        }
+    }
+    let (machine, journal) = manager.finish();
+    Ok(Managed {
+        cpu: machine.manager_cpu().saturating_sub(before),
+        wall: machine.now(),
+        longest_call: machine.longest_call(),
+        journal,
+    })
+}

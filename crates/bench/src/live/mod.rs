@@ -1,0 +1,79 @@
+//! Experiments on the running kernel. Every figure is measured beside what it is compared with, in
+//! the same run; nothing in here decides whether a figure is good enough.
+
+pub mod bloat;
+pub mod collapse;
+mod error;
+mod host;
+pub mod hot_first;
+mod managed;
+mod primitives;
+mod probe;
+pub mod redis;
+pub mod report;
+pub mod sampling;
+pub mod steady;
+pub mod zero_scan;
+
+pub use error::BenchError;
+pub use host::Host;
+pub use managed::manage;
+pub use report::{Report, Row};
+
+/// How long and how large the experiments are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Minutes, and sizes that show the direction.
+    Quick,
+    /// The sizes that are claimed.
+    Full,
+}
+
+/// An experiment: its name, what it shows, and how to run it.
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub shows: &'static str,
+    /// Runs it.
+    pub run: fn(&mut Host, Scale) -> Result<Report, BenchError>,
+}
+
+/// All of them, shortest first.
+pub const EXPERIMENTS: [Experiment; 7] = [
+    Experiment {
+        name: "sampling",
+        shows: "cost of reading coverage, per region and per huge page",
+        run: sampling::run,
+    },
+    Experiment {
+        name: "zero-scan",
+        shows: "cost of looking for zero pages in huge pages in use, bloated and empty",
+        run: zero_scan::run,
+    },
+    Experiment {
+        name: "collapse",
+        shows: "how fast regions are promoted when nothing limits it",
+        run: collapse::run,
+    },
+    Experiment {
+        name: "bloat",
+        shows: "memory before and after recovery, against what is in use",
+        run: bloat::run,
+    },
+    Experiment {
+        name: "hot-first",
+        shows: "speed by policy under the same small budget of promotions",
+        run: hot_first::run,
+    },
+    Experiment {
+        name: "steady",
+        shows: "what managing costs when there is nothing to do",
+        run: steady::run,
+    },
+    Experiment {
+        name: "redis",
+        shows: "Redis under never, always and managed, with most keys deleted and memory short",
+        run: redis::run,
+    },
+];

@@ -1,0 +1,17 @@
+//! Figures of the primitives alone, for comparison with what the manager makes of them.
+
+use super::error::BenchError;
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::remote_advice;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Collapses every region of `range` with nothing in between; returns how long that took.
+pub fn collapse_all(process: &ProcessHandle, range: Range<u64>) -> Result<Duration, BenchError> {
+    let begun = Instant::now();
+    for start in range.step_by(HUGE_PAGE_BYTES as usize) {
+        remote_advice::collapse(process, RegionAddr::containing(start))?;
+    }
+    Ok(begun.elapsed())
+}

@@ -1,0 +1,166 @@
+//! Redis with most of its keys deleted, then memory runs short: never, always and managed.
+
+mod server;
+
+use super::Scale;
+use super::error::BenchError;
+use super::host::{Host, available_bytes, need_bytes};
+use super::report::{Report, median};
+use hawkeye_linux::system_memory;
+use server::{Managing, Server};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// How huge pages are had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum System {
+    Never,
+    Always,
+    Run,
+    Attach,
+}
+
+impl System {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Never => "THP never",
+            Self::Always => "THP always",
+            Self::Run => "hawkeye run",
+            Self::Attach => "hawkeye attach",
+        }
+    }
+
+    fn thp_enabled(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Always => "always",
+            Self::Run | Self::Attach => "madvise",
+        }
+    }
+}
+
+/// Figures at one point of the run.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    requests_per_s: f64,
+    rss_mib: f64,
+}
+
+struct Run {
+    full: Point,
+    deleted: Point,
+    short: Point,
+}
+
+/// One million values of 4 KiB; 80 % deleted; then a neighbour takes the memory.
+pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    for program in ["redis-server", "redis-cli", "redis-benchmark"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return Err(BenchError::Impossible(format!(
+                "{program} is not installed: apt-get install redis-server redis-tools"
+            )));
+        }
+    }
+    let keys: u64 = if scale == Scale::Quick {
+        100_000
+    } else {
+        1_000_000
+    };
+    need_bytes(keys * 4096 * 5 / 4)?;
+    let mut report = Report::new("redis");
+    let systems = [System::Never, System::Always, System::Run, System::Attach];
+    for system in systems {
+        host.set_thp("enabled", system.thp_enabled())?;
+        let run = measure(host, system, keys)?;
+        let name = system.name();
+        for (when, point) in [
+            ("all keys", run.full),
+            ("80 % deleted", run.deleted),
+            ("then memory short", run.short),
+        ] {
+            report.row(
+                format!("{name}: {when}"),
+                point.requests_per_s / 1e3,
+                "k GET/s",
+                format!("{:.0} MiB resident", point.rss_mib),
+            );
+        }
+    }
+    host.set_thp("enabled", "madvise")?;
+    report.note(format!(
+        "{keys} values of 4 KiB, redis-benchmark -P 16 -c 50, median of 3."
+    ));
+    report.note("Memory short: a neighbour fills the machine to 88 %, and is gone again when the speed is measured.");
+    Ok(report)
+}
+
+fn measure(host: &Host, system: System, keys: u64) -> Result<Run, BenchError> {
+    let managing = match system {
+        System::Never | System::Always => Managing::Not,
+        System::Run => Managing::Run(host.program()),
+        System::Attach => Managing::Attach(host.program()),
+    };
+    let mut server = Server::start(managing)?;
+    server.fill(keys)?;
+    // Time for the manager's first window and its promotions; the others wait as long.
+    std::thread::sleep(Duration::from_secs(12));
+    let full = point(&server, keys)?;
+    server.delete_four_of_five(keys)?;
+    std::thread::sleep(Duration::from_secs(3));
+    let deleted = point(&server, keys)?;
+    press(host.program(), || server.rss_bytes())?;
+    let short = point(&server, keys)?;
+    server.stop()?;
+    Ok(Run {
+        full,
+        deleted,
+        short,
+    })
+}
+
+fn point(server: &Server, keys: u64) -> Result<Point, BenchError> {
+    let mut rates = Vec::new();
+    for _ in 0..3 {
+        rates.push(server.gets_per_s(keys)?);
+    }
+    Ok(Point {
+        requests_per_s: median(&rates),
+        rss_mib: server.rss_bytes()? as f64 / f64::from(1 << 20),
+    })
+}
+
+/// Fills the machine's memory to 88 % for as long as that frees any of the server's, half a minute at
+/// the most.
+fn press(
+    program: &Path,
+    mut rss_bytes: impl FnMut() -> Result<u64, BenchError>,
+) -> Result<(), BenchError> {
+    let machine = system_memory::read(&[])?.machine;
+    let wanted = (machine.total_bytes as f64 * 0.88) as u64;
+    let mib = wanted
+        .saturating_sub(machine.used_bytes)
+        .min(available_bytes())
+        >> 20;
+    let words = ["workload", "burner", "--pages", "huge", "--mib"];
+    let mut neighbour = crate::workload::Workload::spawn(
+        program,
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .chain([mib.to_string()]),
+    )?;
+    neighbour.wait_ready()?;
+    let mut before = rss_bytes()?;
+    let mut unchanged = 0;
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = rss_bytes()?;
+        unchanged = if now < before { 0 } else { unchanged + 1 };
+        before = now;
+        if unchanged >= 8 {
+            break;
+        }
+    }
+    Ok(())
+}

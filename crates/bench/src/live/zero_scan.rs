@@ -1,0 +1,54 @@
+//! What looking for zero pages costs.
+
+use super::Scale;
+use super::error::BenchError;
+use super::host::{Host, need_bytes};
+use super::report::{Report, median};
+use hawkeye_linux::mappings;
+use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
+use std::time::Instant;
+
+/// Scans huge pages that are fully used, that use 100 pages of 512, and that are empty.
+pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    let mib = if scale == Scale::Quick { 256 } else { 1024 };
+    need_bytes(mib << 20)?;
+    let mut report = Report::new("zero-scan");
+    let mut tables = PageTables::load()?;
+    let enough = BloatThreshold::default().zero_pages();
+    for (used, name, goal) in [
+        (512, "fully used", "goal: at most 40"),
+        (100, "100 of 512 used", ""),
+        (0, "empty", "goal: at most 200"),
+    ] {
+        let mut workload = host.start(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
+        let pid = workload.wait_ready()?.pid;
+        let target = tables.bind(pid)?;
+        let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+        let mut regions = Vec::new();
+        tables.walk(&target, &ranges, Detail::HugeOnly, &mut regions, |_| {})?;
+        for (limit, what) in [
+            (enough, "until it is worth a split"),
+            (PAGES_PER_REGION, "to the end"),
+        ] {
+            let mut times = Vec::new();
+            let mut zero = 0u64;
+            for region in &regions {
+                let begun = Instant::now();
+                let found = tables.scan_zeros(&target, region.region, limit)?;
+                times.push(begun.elapsed().as_secs_f64() * 1e6);
+                zero += u64::from(found.unwrap_or(0));
+            }
+            let mean_zero = zero as f64 / regions.len().max(1) as f64;
+            let goal = if limit == enough { goal } else { "" };
+            report.row(
+                format!("huge page {name}, {what}"),
+                median(&times),
+                "us",
+                format!("{mean_zero:.0} zero pages found {goal}"),
+            );
+        }
+    }
+    report.note("Recovery scans until a huge page is worth a split (64 zero pages); the kernel checks every byte again when it splits.");
+    Ok(report)
+}

@@ -1,0 +1,46 @@
+//! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", 2014).
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    /// A stream of its own for each pair of seeds.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        let mut mixed = Self(stream);
+        Self(seed ^ mixed.next())
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// True with this probability (0-1).
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        const STEPS: f64 = (1u64 << 53) as f64;
+        ((self.next() >> 11) as f64) < probability * STEPS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chances_come_out_as_often_as_they_should() {
+        let mut rng = Rng::new(1, 2);
+        let hits = (0..100_000).filter(|_| rng.chance(0.3)).count();
+        assert!((29_500..30_500).contains(&hits), "{hits}");
+        assert!((0..1000).all(|_| rng.chance(1.0) && !rng.chance(0.0)));
+    }
+
+    #[test]
+    fn streams_differ() {
+        assert_ne!(Rng::new(1, 1).next(), Rng::new(1, 2).next());
+        assert_ne!(Rng::new(1, 1).next(), Rng::new(2, 1).next());
+    }
+}
