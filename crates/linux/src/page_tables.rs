@@ -55,6 +55,10 @@ impl PageTables {
     /// # Errors
     /// BPF is missing or forbidden (no privilege, lockdown), or the direct map can't be found.
     pub fn load() -> Result<Self, LinuxError> {
+        // What the verifier says about a refused program is megabytes: for `HAWKEYE_LOG=debug` only.
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
+            tracing::debug!("libbpf: {}", text.trim_end());
+        })));
         // The kernel object lives as long as the program: one a manager, so it is never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = HawkeyeSkelBuilder::default()

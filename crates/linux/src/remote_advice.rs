@@ -42,8 +42,9 @@ fn advise(
 /// Makes a region huge now (`MADV_COLLAPSE`). About 0.4 ms where memory is not fragmented.
 ///
 /// # Errors
-/// `EBUSY` no huge page free, `EAGAIN` pages pinned or busy, `EINVAL` not a region that may be huge
-/// (any more), `ENOMEM` out of the cgroup's memory or unmapped, `ESRCH` gone.
+/// `ENOMEM` no huge page could be had, `EBUSY` the cgroup's limit, `EAGAIN` pages pinned or busy,
+/// `EINVAL` not a region that may be huge (any more), `ESRCH` gone (mm/khugepaged.c,
+/// `madvise_collapse_errno`).
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
     advise(
         process,

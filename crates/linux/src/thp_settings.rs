@@ -64,6 +64,17 @@ impl Drop for SettingsGuard {
     }
 }
 
+/// Keeps khugepaged from filling again what recovery has taken back: for as long as the guard lives, it
+/// collapses nothing with `zero_pages` empty base pages or more. A stricter setting is left alone.
+pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+    let path = Path::new(THP_DIR).join("khugepaged/max_ptes_none");
+    let limit = zero_pages.saturating_sub(1);
+    match read_setting(&path)?.parse::<u16>() {
+        Ok(found) if found <= limit => Ok(()),
+        _ => guard.set(&path, &limit.to_string()),
+    }
+}
+
 /// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String, LinuxError> {
     let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;

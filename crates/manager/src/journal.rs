@@ -128,10 +128,13 @@ pub struct Journal {
     thinning: u64,
     footprints_seen: u64,
     totals: Totals,
+    last_trouble: Option<(Duration, String)>,
     latest: FootprintPoint,
     peak_rss_bytes: u64,
 }
 
+/// The same trouble is written down once in this time.
+const TROUBLE_AGAIN: Duration = Duration::from_secs(60);
 /// Events kept in memory.
 const MAX_ENTRIES: usize = 65_536;
 /// Footprints kept; when full, every second one is dropped and half as many are taken from then on.
@@ -156,6 +159,19 @@ impl Journal {
             self.entries.pop_front();
         }
         self.entries.push_back(Entry { at, event });
+    }
+
+    /// Writes down that something went wrong; not again while it is the same thing within a minute.
+    pub fn note_trouble(&mut self, at: Duration, message: &str) {
+        let recent = self
+            .last_trouble
+            .as_ref()
+            .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN);
+        if !recent {
+            self.last_trouble = Some((at, message.to_owned()));
+            let message = message.to_owned();
+            self.note(at, Event::Trouble { message });
+        }
     }
 
     /// One more huge page was searched for zero pages.

@@ -8,8 +8,8 @@ use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, Needs, Policy, ProcessId,
-    PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
+    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, MemoryState, Needs, Policy,
+    ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
 };
 use sampling::Sampling;
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct Manager<M> {
     budget: PromotionBudget,
     cpu: CpuBudget,
     next_look: Duration,
+    /// As last read, and reckoned on since.
+    memory: Option<MemoryState>,
     held: Option<Hold>,
 }
 
@@ -73,6 +75,7 @@ impl<M: Machine> Manager<M> {
             processes: Vec::new(),
             journal: Journal::default(),
             next_look: Duration::ZERO,
+            memory: None,
             held: None,
             machine,
             policy,
@@ -91,14 +94,8 @@ impl<M: Machine> Manager<M> {
         let mut wake_at = self.next_look.min(self.sampling.due());
         // In a window the program's accesses count, not what our own calls do to them.
         if !self.sampling.in_window() {
-            let more = if self.guard.recovering().is_some() {
-                self.recover_batch()
-            } else {
-                self.promote_batch()
-            };
-            if let Some(at) = more {
-                wake_at = wake_at.min(at);
-            }
+            let again = [self.recover_batch(), self.promote_batch()];
+            wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
         if self.cpu.exhausted(now) {
@@ -135,23 +132,43 @@ impl<M: Machine> Manager<M> {
         self.assess_memory(now);
     }
 
+    /// Reads how much memory is left.
     fn assess_memory(&mut self, now: Duration) {
-        match self.machine.memory() {
+        let held = match self.machine.memory() {
             Ok(state) => {
-                let assessment = self.guard.assess(&state);
-                let held = assessment.promotion.err();
-                // The figures in it change all the time; that it holds, and why, does not.
-                let kind = |hold: &Option<Hold>| hold.as_ref().map(std::mem::discriminant);
-                if kind(&held) != kind(&self.held) {
-                    self.journal.note(now, Event::Held { hold: held.clone() });
-                }
-                self.held = held;
+                let held = self.guard.assess(&state).promotion.err();
+                self.memory = Some(state);
+                held
             }
             Err(error) => {
+                self.memory = None;
                 self.guard.lose_sight();
                 self.trouble(now, &error);
+                Some(Hold::Unknown)
+            }
+        };
+        // The figures in it change all the time; that it holds, and why, does not.
+        let kind = |hold: &Option<Hold>| hold.as_ref().map(std::mem::discriminant);
+        if kind(&held) != kind(&self.held) {
+            self.journal.note(now, Event::Held { hold: held.clone() });
+        }
+        self.held = held;
+    }
+
+    /// Reckons with what a promotion took or a recovery gave back, until memory is next looked at:
+    /// hundreds of regions fit into the second in between.
+    fn account(&mut self, process: ProcessId, taken_bytes: i64) {
+        let Some(memory) = &mut self.memory else {
+            return;
+        };
+        let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
+        change(&mut memory.machine.used_bytes);
+        for group in &mut memory.groups {
+            if group.members.contains(&process) {
+                change(&mut group.usage.used_bytes);
             }
         }
+        self.held = self.guard.assess(memory).promotion.err();
     }
 
     fn trouble(&mut self, now: Duration, error: &MachineError) {
@@ -159,14 +176,7 @@ impl<M: Machine> Manager<M> {
             // Ending is what programs do.
             MachineError::Gone(_) => {}
             MachineError::Refused { errno, .. } => self.journal.note_error(errno),
-            MachineError::Other(message) => {
-                self.journal.note(
-                    now,
-                    Event::Trouble {
-                        message: message.clone(),
-                    },
-                );
-            }
+            MachineError::Other(message) => self.journal.note_trouble(now, message),
         }
     }
 

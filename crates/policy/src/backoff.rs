@@ -34,23 +34,22 @@ pub enum AfterCall {
     StopBatch,
 }
 
-/// The pause between batches of calls: doubled by a call that took too long, halved by a batch of
-/// short ones, 1 to 128 intervals.
+/// The pause between batches of calls: none while calls are short; one interval after a call that took
+/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     settings: BackoffSettings,
-    /// The pause is this power of two, in intervals (0-7).
-    doublings: u32,
+    /// The pause, in intervals (0, or a power of two up to 128).
+    intervals: u32,
     /// The longest call of the batch under way.
     longest: Option<Duration>,
     ready_at: Duration,
 }
 
 impl Backoff {
-    /// The longest pause, as a power of two: 128 intervals.
-    const MAX_DOUBLINGS: u32 = 7;
+    const MAX_INTERVALS: u32 = 128;
 
-    /// Ready at once, with the shortest pause to begin with.
+    /// Ready at once.
     pub fn new(settings: BackoffSettings) -> Self {
         Self {
             settings,
@@ -73,10 +72,10 @@ impl Backoff {
     pub fn end_batch(&mut self, now: Duration) {
         match self.longest.take() {
             Some(longest) if longest > self.settings.too_long => {
-                self.doublings = (self.doublings + 1).min(Self::MAX_DOUBLINGS);
+                self.intervals = (self.intervals * 2).clamp(1, Self::MAX_INTERVALS);
             }
             Some(longest) if longest < self.settings.short => {
-                self.doublings = self.doublings.saturating_sub(1);
+                self.intervals /= 2;
             }
             _ => {}
         }
@@ -85,7 +84,7 @@ impl Backoff {
 
     /// The pause after a batch, at present.
     pub fn pause(&self) -> Duration {
-        self.settings.interval.saturating_mul(1 << self.doublings)
+        self.settings.interval.saturating_mul(self.intervals)
     }
 
     /// Whether the pause is over.
@@ -119,9 +118,11 @@ mod tests {
     fn long_calls_double_short_batches_halve() {
         let mut backoff = Backoff::default();
         assert!(backoff.ready(Duration::ZERO));
-        assert_eq!(batch(&mut backoff, &[3, 31]), MS(200));
+        assert_eq!(batch(&mut backoff, &[3, 14]), MS(0), "nothing is wrong");
+        assert_eq!(batch(&mut backoff, &[3, 31]), MS(100));
         assert!(!backoff.ready(at(1)));
-        assert!(backoff.ready(at(1) + MS(200)));
+        assert!(backoff.ready(at(1) + MS(100)));
+        assert_eq!(batch(&mut backoff, &[31]), MS(200));
         assert_eq!(batch(&mut backoff, &[400]), MS(400));
         assert_eq!(
             batch(&mut backoff, &[30]),
@@ -132,11 +133,7 @@ mod tests {
         assert_eq!(batch(&mut backoff, &[]), MS(400), "nothing learned");
         assert_eq!(batch(&mut backoff, &[14, 1]), MS(200));
         assert_eq!(batch(&mut backoff, &[1]), MS(100));
-        assert_eq!(
-            batch(&mut backoff, &[1]),
-            MS(100),
-            "never less than one interval"
-        );
+        assert_eq!(batch(&mut backoff, &[1]), MS(0));
     }
 
     #[test]

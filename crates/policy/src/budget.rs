@@ -119,23 +119,23 @@ impl TokenBucket {
     }
 }
 
-/// The manager's own CPU time: a share of one core, which may be used at any time within a minute.
-///
-/// What was used beyond it is owed: the manager then does nothing until it is paid, so the average
-/// holds however long a single piece of work took.
+/// The manager's own CPU time: a share of one core, over any minute.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuBudget {
     percent: f64,
-    /// CPU seconds.
-    left: Reservoir,
+    /// CPU seconds used in each of the last 60 seconds, at the place of that second modulo 60.
+    used: [f64; SECONDS],
+    /// The second that `used` was last brought up to.
+    second: u64,
     used_total: Option<Duration>,
 }
+
+/// The budget holds over this many seconds.
+const SECONDS: usize = 60;
 
 impl CpuBudget {
     /// Share of one core unless set, in per cent (2).
     pub const DEFAULT_PERCENT: f64 = 2.0;
-    /// The time over which the share holds, in seconds (60).
-    pub const OVER_S: f64 = 60.0;
 
     /// A budget of `percent` of one core (over 0, at most 100).
     pub fn new(percent: f64) -> Result<Self, SettingError> {
@@ -149,10 +149,10 @@ impl CpuBudget {
     }
 
     fn of(percent: f64) -> Self {
-        let share = percent / 100.0;
         Self {
             percent,
-            left: Reservoir::full(share, share * Self::OVER_S),
+            used: [0.0; SECONDS],
+            second: 0,
             used_total: None,
         }
     }
@@ -166,23 +166,50 @@ impl CpuBudget {
     /// is counted from: starting up is not managing.
     pub fn update(&mut self, now: Duration, used_total: Duration) {
         let before = self.used_total.replace(used_total).unwrap_or(used_total);
-        self.left
-            .draw(now, used_total.saturating_sub(before).as_secs_f64());
+        // A clock that went back stands still.
+        let second = now.as_secs().max(self.second);
+        for passed in (self.second + 1..=second).take(SECONDS) {
+            self.used[place(passed)] = 0.0;
+        }
+        if second - self.second >= SECONDS as u64 {
+            self.used = [0.0; SECONDS];
+        }
+        self.second = second;
+        self.used[place(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
 
     /// Whether nothing is left.
     pub fn exhausted(&self, now: Duration) -> bool {
-        self.left.level(now) <= 0.0
+        self.used_by(now.as_secs()) >= self.limit_s()
     }
 
-    /// When something will be left: `now`, or later.
+    /// When something will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        if self.exhausted(now) {
-            self.left.reaches(now, f64::MIN_POSITIVE)
-        } else {
-            now
+        if !self.exhausted(now) {
+            return now;
         }
+        (now.as_secs() + 1..)
+            .take(SECONDS)
+            .find(|second| self.used_by(*second) < self.limit_s())
+            .map_or(now, Duration::from_secs)
     }
+
+    fn limit_s(&self) -> f64 {
+        self.percent / 100.0 * SECONDS as f64
+    }
+
+    /// CPU seconds used in the minute that ends with this second.
+    fn used_by(&self, second: u64) -> f64 {
+        let first = (second + 1).saturating_sub(SECONDS as u64);
+        let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
+        (oldest.max(first)..=self.second)
+            .map(|second| self.used[place(second)])
+            .sum()
+    }
+}
+
+fn place(second: u64) -> usize {
+    (second % SECONDS as u64) as usize
 }
 
 impl Default for CpuBudget {
@@ -233,12 +260,12 @@ impl PromotionBudget {
         if let Some(max) = self.max.filter(|max| self.spent >= *max) {
             return Err(Spent::Total { max });
         }
-        if let Some(bucket) = &mut self.bucket
-            && !bucket.take(now, 1)
-        {
-            return Err(Spent::Rate {
-                ready_at: bucket.ready_at(now),
-            });
+        if let Some(bucket) = &mut self.bucket {
+            if !bucket.take(now, 1) {
+                return Err(Spent::Rate {
+                    ready_at: bucket.ready_at(now),
+                });
+            }
         }
         self.spent += 1;
         Ok(())
@@ -296,20 +323,47 @@ mod tests {
     }
 
     #[test]
-    fn cpu_beyond_the_budget_is_owed() {
+    fn cpu_beyond_the_budget_waits_until_the_minute_is_over() {
         let mut cpu = CpuBudget::default();
         let start_up = Duration::from_secs(5);
         cpu.update(at(10), start_up);
         assert!(!cpu.exhausted(at(10)));
-        // A minute's worth is 1.2 s; 2.2 s leaves a debt of 1 s, paid in 50 s.
-        cpu.update(at(10), start_up + Duration::from_millis(2200));
-        assert!(cpu.exhausted(at(10)));
-        assert!(cpu.exhausted(at(59)));
-        assert!(!cpu.exhausted(at(61)));
-        let ready = cpu.ready_at(at(10));
-        assert!(ready >= at(60) && ready < at(61), "{ready:?}");
-        assert!(!cpu.exhausted(ready));
-        assert_eq!(cpu.ready_at(at(70)), at(70));
+        // A minute's worth is 1.2 s.
+        cpu.update(at(10), start_up + Duration::from_millis(700));
+        assert!(!cpu.exhausted(at(10)));
+        cpu.update(at(30), start_up + Duration::from_millis(1300));
+        assert!(cpu.exhausted(at(30)));
+        assert!(cpu.exhausted(at(69)));
+        assert_eq!(cpu.ready_at(at(30)), at(70));
+        assert!(!cpu.exhausted(at(70)));
+        assert_eq!(cpu.ready_at(at(75)), at(75));
+    }
+
+    proptest! {
+        /// Work comes in pieces: one may go over the limit, none is begun after that.
+        #[test]
+        fn no_minute_holds_more_than_the_budget_and_one_piece(
+            pieces in proptest::collection::vec((0u64..5_000, 1u64..400), 1..300),
+        ) {
+            let mut cpu = CpuBudget::default();
+            let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
+            cpu.update(now, total);
+            let mut done = Vec::new();
+            for (pause_ms, piece_ms) in pieces {
+                now += Duration::from_millis(pause_ms);
+                now = cpu.ready_at(now);
+                prop_assert!(!cpu.exhausted(now));
+                let piece = Duration::from_millis(piece_ms);
+                (now, total) = (now + piece, total + piece);
+                cpu.update(now, total);
+                done.push((now, piece));
+            }
+            for (end, _) in &done {
+                let minute = done.iter().filter(|(at, _)| at <= end && *at + Duration::from_secs(59) > *end);
+                let used: Duration = minute.map(|(_, piece)| *piece).sum();
+                prop_assert!(used <= Duration::from_millis(1200 + 400), "{used:?}");
+            }
+        }
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub struct Observation {
     pub at: Duration,
     /// Processes in order of arrival under management.
     pub processes: Vec<ProcessSample>,
+    /// Processes that are there but could not be read this time: what is known of them stays.
+    pub unread: Vec<ProcessId>,
 }
 
 /// Memory in use against what there is.

@@ -29,7 +29,8 @@ pub trait Policy: Send {
     /// What it must be shown.
     fn needs(&self) -> Needs;
 
-    /// Takes in one round of samples. A process that is missing from it is gone.
+    /// Takes in one round of samples. A process that is missing from it, and not among the unread, is
+    /// gone.
     fn observe(&mut self, observation: &Observation);
 
     /// The next promotion, removed from what is waiting; `None` when nothing should be promoted now.

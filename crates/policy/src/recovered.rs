@@ -46,6 +46,11 @@ impl RecoveredRegions {
                 self.regions.insert(sampled.process, regions);
             }
         }
+        for process in &observation.unread {
+            if let Some(regions) = before.remove(process) {
+                self.regions.insert(*process, regions);
+            }
+        }
     }
 
     /// Whether this region may be promoted, by the last observation. Always, if recovery didn't split

@@ -118,15 +118,16 @@ impl Owner {
 
     /// Lets pages that were scanned `rescan_after` ago wait again.
     fn wake(&mut self, now: Duration, rescan_after: Duration) {
-        while let Some((since, region)) = self.resting.front().copied()
-            && now >= since.saturating_add(rescan_after)
-        {
+        while let Some((since, region)) = self.resting.front().copied() {
+            if now < since.saturating_add(rescan_after) {
+                break;
+            }
             self.resting.pop_front();
-            if let Some(page) = self.pages.get_mut(&region)
-                && page.resting_since == Some(since)
-            {
-                page.resting_since = None;
-                self.waiting.insert((page.accessed, region));
+            if let Some(page) = self.pages.get_mut(&region) {
+                if page.resting_since == Some(since) {
+                    page.resting_since = None;
+                    self.waiting.insert((page.accessed, region));
+                }
             }
         }
     }
@@ -196,6 +197,9 @@ impl RecoveryPlanner {
             }
             self.owners.push(owner);
         }
+        let unread = observation.unread.iter();
+        self.owners
+            .extend(unread.filter_map(|process| known.remove(process)));
         let there: HashSet<ProcessId> = self.owners.iter().map(|o| o.process).collect();
         self.overheads.retain(|p, _| there.contains(p));
     }

@@ -51,6 +51,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 regions: regions.clone(),
             })
             .collect(),
+        unread: Vec::new(),
     }
 }
 

@@ -39,9 +39,10 @@ impl SimMachine {
     /// Does all that is due.
     fn happen(&mut self) {
         self.end_and_arrive();
-        while let Some(due) = self.scheduled.first_entry()
-            && *due.key() <= self.now
-        {
+        while let Some(due) = self.scheduled.first_entry() {
+            if *due.key() > self.now {
+                break;
+            }
             for change in due.remove() {
                 self.apply(change);
             }

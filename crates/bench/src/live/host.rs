@@ -2,8 +2,9 @@
 
 use super::error::BenchError;
 use crate::workload::Workload;
-use hawkeye_linux::thp_settings::{THP_DIR, read_setting};
+use hawkeye_linux::thp_settings::{THP_DIR, read_setting, restrain_khugepaged};
 use hawkeye_linux::{Means, Takeover};
+use hawkeye_policy::BloatThreshold;
 use std::path::{Path, PathBuf};
 
 /// The machine, and the program that workloads are started with.
@@ -27,6 +28,7 @@ impl Host {
         if read_setting(&enabled)? != "madvise" {
             takeover.settings().set(&enabled, "madvise")?;
         }
+        restrain_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
         Ok(Self { takeover, program })
     }
 

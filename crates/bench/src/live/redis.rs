@@ -101,7 +101,7 @@ fn measure(host: &Host, system: System, keys: u64) -> Result<Run, BenchError> {
         System::Run => Managing::Run(host.program()),
         System::Attach => Managing::Attach(host.program()),
     };
-    let mut server = Server::start(managing)?;
+    let server = Server::start(managing)?;
     server.fill(keys)?;
     // Time for the manager's first window and its promotions; the others wait as long.
     std::thread::sleep(Duration::from_secs(12));

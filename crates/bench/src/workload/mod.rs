@@ -76,13 +76,13 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
         WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
     };
-    if let Err(error) = &result
-        && !matches!(error, WorkloadError::Output(_))
-    {
-        // The error itself is the answer; that nobody reads it changes nothing.
-        let _ = console.emit(&Event::Error {
-            message: error.to_string(),
-        });
+    if let Err(error) = &result {
+        if !matches!(error, WorkloadError::Output(_)) {
+            // The error itself is the answer; that nobody reads it changes nothing.
+            let _ = console.emit(&Event::Error {
+                message: error.to_string(),
+            });
+        }
     }
     result
 }

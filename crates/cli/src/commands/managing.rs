@@ -7,6 +7,7 @@ use crate::summary::{self, Summary};
 use anyhow::{Result, bail};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::thp_settings::restrain_khugepaged;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{Needs, Policy};
@@ -25,7 +26,7 @@ impl Session {
     pub fn begin(options: &ManagingOptions, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
         let policy = options.make_policy(&settings)?;
-        let takeover = Takeover::begin(purpose)?;
+        let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
         if !decision.can_manage {
             bail!("{} `hawkeye doctor` shows more.", decision.verdict);
@@ -34,6 +35,11 @@ impl Session {
             eprintln!(
                 "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
             );
+        }
+        let zero_pages = settings.bloat.zero_pages();
+        if let Err(error) = restrain_khugepaged(takeover.settings(), zero_pages) {
+            // In a container, say: khugepaged may then refill what is recovered, slowly.
+            tracing::warn!("khugepaged keeps its setting: {error}");
         }
         let means = takeover.means()?;
         Ok(Self {

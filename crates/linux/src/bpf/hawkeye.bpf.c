@@ -284,6 +284,21 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 	r->swapped = swapped;
 }
 
+/*
+ * Counts the table that was copied to the page buffer. Not static: the verifier checks such a function once, by
+ * itself, and not on every path that leads to it, which is more than Linux 6.1 allows.
+ */
+__noinline int count_table(struct region_record *r)
+{
+	u64 *pte = page_buffer();
+
+	if (!r || !pte)
+		return 0;
+	if (!count_full(pte, r))
+		count_mixed(pte, r);
+	return 1;
+}
+
 static __always_inline void read_region(struct walk *w, u64 va)
 {
 	u64 e = entry(w->pmd_table, va >> PMD_SHIFT);
@@ -324,8 +339,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	r->zero_mapped = 0;
 	r->swapped = 0;
 	r->huge = 0;
-	if (!count_full(w->copy, r))
-		count_mixed(w->copy, r);
+	count_table(r);
 	if (r->present || r->zero_mapped || r->swapped)
 		result.records = n + 1;
 }

@@ -65,9 +65,7 @@ impl Sampler {
         member: &mut Member,
         calls: &mut CallTimes,
     ) -> Result<(), LinuxError> {
-        if let Self::AccessBits(_) = self
-            && !member.thp_disabled
-        {
+        if matches!(self, Self::AccessBits(_)) && !member.thp_disabled {
             calls.time(|| access_bits::clear(member.handle.id.pid)).0?;
             member.cleared = true;
         }

@@ -3,7 +3,7 @@
 use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, Promoted};
-use hawkeye_policy::{AfterCall, Promotion, Spent};
+use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, Promotion, Spent};
 use std::time::Duration;
 
 impl<M: Machine> Manager<M> {
@@ -11,6 +11,10 @@ impl<M: Machine> Manager<M> {
     /// a reason to before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
+        // Nobody may: leave what waits where it is.
+        if self.held.is_some() {
+            return None;
+        }
         if !self.promotion_backoff.ready(begun) {
             return Some(self.promotion_backoff.ready_at());
         }
@@ -21,7 +25,7 @@ impl<M: Machine> Manager<M> {
             if self.cpu.exhausted(now) {
                 break Some(self.cpu.ready_at(now));
             }
-            if now >= begun + BATCH {
+            if now >= begun + BATCH || self.held.is_some() {
                 break Some(now);
             }
             match self.budget.take(now) {
@@ -82,6 +86,8 @@ impl<M: Machine> Manager<M> {
         if done {
             self.cooldown.succeed(process, region);
             self.planner.note_huge(process, region);
+            let filled = u64::from(PAGES_PER_REGION.saturating_sub(expected_present));
+            self.account(process, (filled * BASE_PAGE_BYTES) as i64);
         } else {
             self.budget.give_back();
         }

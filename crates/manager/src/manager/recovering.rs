@@ -7,10 +7,11 @@ use hawkeye_policy::{AfterCall, Reason, ScanTarget};
 use std::time::Duration;
 
 impl<M: Machine> Manager<M> {
-    /// Scans and splits until the batch's time is up. Returns when to go on, if there is a reason to
-    /// before the next look.
+    /// Scans and splits until the batch's time is up or it is enough. Returns when to go on, if there
+    /// is a reason to before the next look.
     pub(super) fn recover_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
+        self.guard.recovering()?;
         if !self.recovery_backoff.ready(begun) {
             return Some(self.recovery_backoff.ready_at());
         }
@@ -21,53 +22,46 @@ impl<M: Machine> Manager<M> {
             if self.cpu.exhausted(now) {
                 break Some(self.cpu.ready_at(now));
             }
+            let Some(recovering) = self.guard.recovering() else {
+                break None;
+            };
             if now >= begun + BATCH {
                 break Some(now);
             }
-            let guard = &self.guard;
-            let covered = |process| {
-                guard
-                    .recovering()
-                    .is_some_and(|recovering| recovering.covers(process))
-            };
-            let Some(target) = self.planner.next(now, covered) else {
+            let Some(target) = self.planner.next(now, |process| recovering.covers(process)) else {
                 self.guard.found_nothing_more();
                 break None;
             };
-            let Some(reason) = self.search(target, now) else {
-                continue;
-            };
             called = true;
-            if self.split(target, reason, now) == AfterCall::StopBatch {
+            if self.take_back(target, now) == AfterCall::StopBatch {
                 break Some(now);
             }
         };
-        let now = self.machine.now();
         if called {
+            let now = self.machine.now();
             self.recovery_backoff.end_batch(now);
-            // What was freed shows at once: stop as soon as it is enough.
-            self.assess_memory(now);
         }
-        let ready = self.recovery_backoff.ready_at();
-        more.map(|at| if called { at.max(ready) } else { at })
+        more.map(|at| at.max(self.recovery_backoff.ready_at()))
     }
 
-    /// Looks for zero pages in a huge page; the reason to split it, if there is one.
-    fn search(&mut self, target: ScanTarget, now: Duration) -> Option<Reason> {
+    /// Searches one huge page and splits it if that is worth it; says whether the batch may go on.
+    fn take_back(&mut self, target: ScanTarget, now: Duration) -> AfterCall {
         let ScanTarget {
             process, region, ..
         } = target;
-        let used_percent = self.guard.recovering()?.used_percent(process)?;
+        let recovering = self.guard.recovering();
+        let Some(used_percent) = recovering.and_then(|r| r.used_percent(process)) else {
+            return AfterCall::Continue;
+        };
         let enough = self.planner.threshold().zero_pages();
-        match self.machine.scan_zeros(process, region, enough) {
-            Ok(scan) => {
-                self.journal.note_scan();
-                self.planner.judge(scan.zero_pages, used_percent)
-            }
-            Err(error) => {
-                self.trouble(now, &error);
-                None
-            }
+        let scan = match self.machine.scan_zeros(process, region, enough) {
+            Ok(scan) => scan,
+            Err(error) => return self.recovery_trouble(now, &error),
+        };
+        self.journal.note_scan();
+        match self.planner.judge(scan.zero_pages, used_percent) {
+            Some(reason) => self.split(target, reason, now),
+            None => self.recovery_backoff.after_call(scan.took),
         }
     }
 
@@ -79,6 +73,7 @@ impl<M: Machine> Manager<M> {
             Ok(done) => {
                 self.planner.note_split(process, region);
                 self.recovered.note_split(process, region);
+                self.account(process, -(done.bytes as i64));
                 let event = Event::Recovered {
                     process,
                     region,
@@ -89,15 +84,16 @@ impl<M: Machine> Manager<M> {
                 self.journal.note(now, event);
                 self.recovery_backoff.after_call(done.longest_call)
             }
-            Err(error @ MachineError::Other(_)) => {
-                // Recovery as such does not work: don't try it on every page of the machine.
-                self.trouble(now, &error);
-                AfterCall::StopBatch
-            }
-            Err(error) => {
-                self.trouble(now, &error);
-                AfterCall::Continue
-            }
+            Err(error) => self.recovery_trouble(now, &error),
+        }
+    }
+
+    fn recovery_trouble(&mut self, now: Duration, error: &MachineError) -> AfterCall {
+        self.trouble(now, error);
+        match error {
+            // Recovery as such does not work: don't try it on every page of the machine.
+            MachineError::Other(_) => AfterCall::StopBatch,
+            MachineError::Gone(_) | MachineError::Refused { .. } => AfterCall::Continue,
         }
     }
 }

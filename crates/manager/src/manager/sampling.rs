@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::journal::Event;
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CoverageSource, Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy,
@@ -236,12 +236,21 @@ impl<M: Machine> Manager<M> {
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
         let mut observation = Observation {
             at: now,
-            processes: Vec::new(),
+            ..Observation::default()
         };
-        for &process in processes {
+        for process in self.processes.clone() {
+            if !processes.contains(&process) {
+                observation.unread.push(process);
+                continue;
+            }
             match self.machine.sample(process) {
                 Ok(sample) => observation.processes.push(sample),
-                Err(error) => self.trouble(now, &error),
+                Err(error) => {
+                    if !matches!(error, MachineError::Gone(_)) {
+                        observation.unread.push(process);
+                    }
+                    self.trouble(now, &error);
+                }
             }
         }
         self.sampling.last_read = Some(now);
@@ -267,7 +276,6 @@ impl<M: Machine> Manager<M> {
             let processes = self.processes.clone();
             let observation = self.read(now, &processes);
             self.planner.observe(&observation);
-            self.recovered.observe(&observation);
         }
     }
 }

@@ -83,6 +83,9 @@ impl Policy for HawkeyeG {
             member.map.observe(&sampled.regions);
             self.members.push(member);
         }
+        let unread = observation.unread.iter();
+        self.members
+            .extend(unread.filter_map(|process| known.remove(process)));
     }
 
     fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {

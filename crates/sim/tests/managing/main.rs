@@ -3,7 +3,7 @@
 mod common;
 
 mod budgets;
-mod bugs;
+mod kept_limits;
 mod memory;
 mod order;
 mod repeat;

@@ -1,5 +1,4 @@
-//! What the manager does not do right yet. Each test fails; run them with `--ignored`, and take the
-//! attribute off with the fix.
+//! Limits that were once broken.
 
 use crate::common::*;
 use hawkeye_manager::{Machine, Settings};
@@ -9,7 +8,6 @@ use std::time::Duration;
 
 /// Rule 3. Memory is looked at once a second, and in a second hundreds of regions are promoted.
 #[test]
-#[ignore = "bug: promotion itself takes memory far over the high watermark"]
 fn promotion_does_not_take_memory_over_the_high_watermark() -> Outcome {
     let mut machine = machine(GIB)?;
     let sparse = hawkeye_sim::Part {
@@ -35,7 +33,6 @@ fn promotion_does_not_take_memory_over_the_high_watermark() -> Outcome {
 /// `step` promotes only while nothing is recovered, and a group that stays over its watermark is
 /// recovered from anew at each look: others get a batch when a window happens to end.
 #[test]
-#[ignore = "bug: a full group with nothing to recover slows promotion for everyone else"]
 fn a_full_group_does_not_hold_up_others() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.limit_group("/full", 100 * MIB)?;
@@ -56,7 +53,6 @@ fn a_full_group_does_not_hold_up_others() -> Outcome {
 
 /// A process that is missing from an observation counts as gone, also if it only could not be read.
 #[test]
-#[ignore = "bug: a failed sample makes recovered regions candidates again"]
 fn recovered_regions_are_remembered_over_a_failed_sample() -> Outcome {
     let mut machine = machine(4 * GIB)?;
     machine.start(program(&[bloated(0, 64, 1.0)]))?;
@@ -74,7 +70,6 @@ fn recovered_regions_are_remembered_over_a_failed_sample() -> Outcome {
 
 /// A minute's worth may be used at once, and what flows in meanwhile comes on top.
 #[test]
-#[ignore = "bug: up to twice the CPU budget is used within a minute"]
 fn the_cpu_budget_holds_over_the_first_minute() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 400, 1.0)]))?;
@@ -90,7 +85,6 @@ fn the_cpu_budget_holds_over_the_first_minute() -> Outcome {
 }
 
 #[test]
-#[ignore = "bug: held() and the journal don't say so when the state of memory is unknown"]
 fn a_hold_for_want_of_sight_is_shown() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 8, 1.0)]))?;
@@ -104,7 +98,6 @@ fn a_hold_for_want_of_sight_is_shown() -> Outcome {
 /// While promotion is held, each batch takes every proposal from the policy and drops it; the policy
 /// has nothing to propose until the next window.
 #[test]
-#[ignore = "bug: a hold of a second costs a whole period"]
 fn promotion_goes_on_soon_after_a_short_hold() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 32, 1.0)]))?;
@@ -126,7 +119,6 @@ fn promotion_goes_on_soon_after_a_short_hold() -> Outcome {
 
 /// Memory is looked at again only after a batch of 50 ms, in which some 95 huge pages are split.
 #[test]
-#[ignore = "bug: recovery goes far under the low watermark of a small group"]
 fn recovery_stops_just_under_the_low_watermark() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.limit_group("/full", 290 * MIB)?;

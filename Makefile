@@ -1,0 +1,37 @@
+# Everything here installs the Debian packages that are missing first, and says so (scripts/install-deps.sh).
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+HAWKEYE := $(TARGET_DIR)/release/hawkeye
+
+.PHONY: help run test build bench lint deps lint-deps clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+
+run: build ## build, then show what HawkEye does, in under a minute
+	$(HAWKEYE) demo
+
+build: deps ## build target/release/hawkeye
+	cargo build --release --workspace
+
+test: deps ## run all tests; the live ones need root and are counted as skipped without
+	@scripts/test.sh
+
+bench: build ## measure on this machine, side by side in one run
+	$(HAWKEYE) bench
+
+lint: lint-deps ## check format, lints, documentation, shell scripts and licence headers
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
+	scripts/lint-files.sh
+
+deps: ## install the packages that building and testing need
+	@scripts/install-deps.sh
+
+lint-deps:
+	@scripts/install-deps.sh lint
+
+clean: ## remove everything that was built
+	cargo clean

@@ -1,0 +1,77 @@
+//! What can go wrong with DAMON, in words for the person who has to mend it.
+
+use super::kdamond::OPERATIONS;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why DAMON cannot be used, or what went wrong with it.
+#[derive(Debug, thiserror::Error)]
+pub enum DamonError {
+    /// The kernel has no DAMON, or no sysfs interface to it.
+    #[error("{} is not there: this kernel has no DAMON (CONFIG_DAMON_SYSFS)", .0.display())]
+    Absent(PathBuf),
+    /// DAMON is there, but not for virtual addresses.
+    #[error(
+        "this kernel's DAMON cannot monitor virtual addresses (CONFIG_DAMON_VADDR): {} offers \
+         {offered:?}, not {OPERATIONS}",
+        path.display()
+    )]
+    NoVirtualAddresses {
+        /// The file that lists what it can.
+        path: PathBuf,
+        /// What it lists.
+        offered: String,
+    },
+    /// DAMON cannot list what it finds.
+    #[error(
+        "{} is not there: this kernel's DAMON cannot list its results (it is older than 6.2)",
+        .0.display()
+    )]
+    NoResults(PathBuf),
+    /// Somebody uses DAMON, and is left alone.
+    #[error("DAMON is in use: {} is {count}", path.display())]
+    InUse {
+        /// The file with the number of configured kdamonds.
+        path: PathBuf,
+        /// Its value.
+        count: u32,
+    },
+    /// Somebody uses DAMON exclusively from inside the kernel.
+    #[error(
+        "DAMON is in use by the kernel itself (damon_reclaim or damon_lru_sort): {} stays busy",
+        .0.display()
+    )]
+    Exclusive(PathBuf),
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file holds something else than a number.
+    #[error("{} holds {content:?}, not a number", path.display())]
+    NotANumber {
+        /// Which file.
+        path: PathBuf,
+        /// What it holds.
+        content: String,
+    },
+    /// Monitoring stopped by itself, as it does when the process exits.
+    #[error("DAMON stopped monitoring process {0}: it has exited, or somebody stopped it")]
+    Stopped(u32),
+    /// The window did not end in twice its time.
+    #[error("DAMON did not end a window of {window:?} over {regions} regions in time")]
+    TooSlow {
+        /// Length asked for.
+        window: Duration,
+        /// Regions asked for.
+        regions: usize,
+    },
+}
+
+pub(super) type Result<T> = std::result::Result<T, DamonError>;

@@ -1,0 +1,69 @@
+//! A window under way.
+
+use super::error::{DamonError, Result};
+use super::estimate::estimate;
+use super::kdamond::Kdamond;
+use super::window::Window;
+use hawkeye_policy::RegionAddr;
+use std::thread;
+use std::time::Instant;
+
+/// A window under way. Dropping it stops the monitoring and leaves DAMON as it was found.
+#[derive(Debug)]
+pub struct DamonSession {
+    kdamond: Kdamond,
+    pid: u32,
+    regions: Vec<RegionAddr>,
+    window: Window,
+    started: Instant,
+}
+
+impl DamonSession {
+    pub(super) fn start(
+        kdamond: Kdamond,
+        pid: u32,
+        regions: &[RegionAddr],
+        window: Window,
+    ) -> Result<Self> {
+        kdamond.check_abilities()?;
+        kdamond.configure(pid, regions, window)?;
+        kdamond.turn_on(pid)?;
+        Ok(Self {
+            kdamond,
+            pid,
+            regions: regions.to_vec(),
+            window,
+            started: Instant::now(),
+        })
+    }
+
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Waits for the end of the window, stops monitoring and returns the estimated number of base
+    /// pages (0-512) of every region that were touched within one sampling interval, by ascending
+    /// address. A region that DAMON did not report is not in it.
+    ///
+    /// Called before the window ends, it waits for that, for up to a sampling interval and 100 ms
+    /// more (the kernel's own pace of looking) and for the files to be read; called after, it waits
+    /// for the end of a second window. Signals do not cut the last part of the wait short.
+    pub fn finish(self) -> Result<Vec<(RegionAddr, u16)>> {
+        // The kernel takes up a request at the start of a sampling interval, and the results belong
+        // to a window only if that interval is still part of it.
+        let lead = 2 * self.window.sampling;
+        let due = self.started + self.window.length().saturating_sub(lead);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let hits = self.kdamond.results_at_end(self.pid);
+        self.kdamond.release()?;
+        let hits = hits?;
+        if hits.is_empty() {
+            return Err(DamonError::TooSlow {
+                window: self.window.length(),
+                regions: self.regions.len(),
+            });
+        }
+        Ok(estimate(&self.regions, &hits, self.window.samples))
+    }
+}

@@ -1,0 +1,83 @@
+//! DAMON's files: one value each, and busy at times.
+
+use super::error::{DamonError, Result};
+use std::fmt::Display;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long to wait for a file that another reader or writer keeps busy (the kernel has one lock
+/// for the whole interface and does not queue for it).
+const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+/// Pause between two tries of a busy file.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// A directory of small files with one value each.
+#[derive(Clone, Debug)]
+pub(super) struct Dir(pub(super) PathBuf);
+
+impl Dir {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn sub(&self, name: &str) -> Self {
+        Self(self.path(name))
+    }
+
+    /// The value of a file, without white space around it.
+    pub(super) fn read(&self, name: &str) -> Result<String> {
+        let path = self.path(name);
+        match while_busy(|| fs::read_to_string(&path)) {
+            Ok(content) => Ok(content.trim().to_owned()),
+            Err(source) => Err(DamonError::Io {
+                action: "read",
+                path,
+                source,
+            }),
+        }
+    }
+
+    /// The value of a file that holds a number.
+    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T> {
+        let content = self.read(name)?;
+        content.parse().map_err(|_| DamonError::NotANumber {
+            path: self.path(name),
+            content,
+        })
+    }
+
+    pub(super) fn write(&self, name: &str, value: impl Display) -> Result<()> {
+        let path = self.path(name);
+        let value = value.to_string();
+        while_busy(|| {
+            OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(&path)?
+                .write_all(value.as_bytes())
+        })
+        .map_err(|source| DamonError::Io {
+            action: "write",
+            path,
+            source,
+        })
+    }
+}
+
+/// Repeats what fails with EBUSY, for a while.
+fn while_busy<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match attempt() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+            {
+                thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}

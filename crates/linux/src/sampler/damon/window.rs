@@ -1,0 +1,87 @@
+//! What a session monitors, and for how long.
+
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Most 2 MiB regions in one session (8 GiB): the kernel keeps one sysfs directory for each, and
+/// again one for each result.
+pub const MAX_REGIONS: usize = 4096;
+
+/// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
+const MIN_PIECES: usize = 3;
+
+/// Samples of each region in a window.
+const SAMPLES: u32 = 20;
+
+/// Shortest sampling interval: two page-table walks a region have to fit into it.
+const MIN_SAMPLING: Duration = Duration::from_millis(1);
+
+/// How long to sample and how finely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Time between clearing a page's access bit and reading it: the time that an estimate is
+    /// about. The kernel counts whole microseconds.
+    pub(super) sampling: Duration,
+    /// Samples of each region.
+    pub(super) samples: NonZeroU32,
+}
+
+impl Window {
+    /// A window of this length, or 20 ms if it is shorter.
+    pub fn lasting(length: Duration) -> Self {
+        Self {
+            sampling: (length / SAMPLES).max(MIN_SAMPLING),
+            samples: NonZeroU32::MIN.saturating_add(SAMPLES - 1),
+        }
+    }
+
+    /// Length of the window.
+    pub fn length(self) -> Duration {
+        self.sampling.saturating_mul(self.samples.get())
+    }
+}
+
+/// What DAMON is given to monitor: the regions, or, if there are fewer than it accepts, their
+/// quarters.
+///
+/// With as many pieces as its lower and upper limit say, DAMON neither merges two of them (no
+/// result may be larger than all memory divided by the lower limit) nor splits one (it does up to
+/// half of the upper limit).
+pub(super) fn pieces(regions: &[RegionAddr]) -> Vec<Range<u64>> {
+    let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
+    let size = HUGE_PAGE_BYTES / parts;
+    let piece = |region: &RegionAddr, part: u64| {
+        let start = region.start() + part * size;
+        start..start + size
+    };
+    regions
+        .iter()
+        .flat_map(|region| (0..parts).map(move |part| piece(region, part)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_regions_are_cut_up_so_that_damon_accepts_them() {
+        let region = |index: u64| RegionAddr::containing(index * HUGE_PAGE_BYTES);
+        let quarter = HUGE_PAGE_BYTES / 4;
+        let quarters: Vec<_> = (4..8)
+            .map(|index| index * quarter..(index + 1) * quarter)
+            .collect();
+        assert_eq!(pieces(&[region(1)]), quarters);
+        assert_eq!(pieces(&[region(1), region(3)]).len(), 8);
+        assert_eq!(pieces(&[region(1), region(3), region(4)]).len(), 3);
+    }
+
+    #[test]
+    fn a_window_keeps_its_length_but_for_the_shortest_interval() {
+        let length = |millis| Window::lasting(Duration::from_millis(millis)).length();
+        assert_eq!(length(1000), Duration::from_secs(1));
+        assert_eq!(length(5), Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# install-deps.sh [lint]: installs the Debian packages that building and testing (or linting too) need and that are
+# missing. Does nothing where all is there, whatever the distribution.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+die() { echo "install-deps: $*" >&2; exit 1; }
+
+# installed PACKAGE
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+missing=()
+
+# need_command COMMAND PACKAGE
+need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
+
+# need_header HEADER PACKAGE
+need_header() {
+  cc -E -include "$1" -x c /dev/null >/dev/null 2>&1 || installed "$2" || missing+=("$2")
+}
+
+# need_cargo COMMAND PACKAGE: a part of cargo that comes with it, or not, by where cargo comes from.
+need_cargo() {
+  ! cargo "$1" --version >/dev/null 2>&1 || return 0
+  case $(command -v cargo) in
+    /usr/bin/*) missing+=("$2") ;;
+    *) die "cargo has no '$1' here; 'rustup component add $1' brings it." ;;
+  esac
+}
+
+# install PACKAGE...
+install() {
+  local root=()
+  command -v apt-get >/dev/null ||
+    die "apt-get is not here to install what is missing; install what Debian calls $* by other means."
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "neither root nor sudo is here to install what is missing: as root, run 'apt-get install $*'."
+    root=(sudo)
+  fi
+  echo "install-deps: installing $*" >&2
+  local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  # Where one source of several cannot be reached, the others may do.
+  "${apt[@]}" update </dev/null >&2 || true
+  "${apt[@]}" install -y --no-install-recommends "$@" </dev/null >&2 ||
+    die "apt-get could not install $*; its own words are above."
+}
+
+wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
+newer="On Debian 12, 'apt-get install cargo-web' brings a newer one, elsewhere rustup does (https://rustup.rs)."
+command -v cargo >/dev/null || die "cargo $wanted or newer is needed and there is none. ${newer/a newer one/one}"
+found=$(cargo --version | cut -d ' ' -f 2)
+[ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -n 1)" = "$wanted" ] ||
+  die "cargo $wanted or newer is needed and this is $found. $newer"
+
+need_command clang clang
+need_command cc gcc
+need_command make make
+need_command pkg-config pkg-config
+need_header stdio.h libc6-dev
+need_header linux/bpf.h linux-libc-dev
+need_header gelf.h libelf-dev
+need_header zlib.h zlib1g-dev
+if [ "${1-}" = lint ]; then
+  need_command shellcheck shellcheck
+  need_cargo fmt rustfmt
+  need_cargo clippy rust-clippy
+fi
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
