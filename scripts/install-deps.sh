@@ -19,12 +19,12 @@ need_header() {
   cc -E -include "$1" -x c /dev/null >/dev/null 2>&1 || installed "$2" || missing+=("$2")
 }
 
-# need_cargo COMMAND PACKAGE: a part of cargo that comes with it, or not, by where cargo comes from.
+# need_cargo COMMAND PACKAGE: a part of cargo; PACKAGE fits Debian's own cargo, and no other.
 need_cargo() {
-  ! cargo "$1" --version >/dev/null 2>&1 || return 0
-  case $(command -v cargo) in
-    /usr/bin/*) missing+=("$2") ;;
-    *) die "cargo has no '$1' here; 'rustup component add $1' brings it." ;;
+  if cargo "$1" --version >/dev/null 2>&1; then return; fi
+  case $(dpkg-query -S "$(command -v cargo)" 2>/dev/null) in
+    cargo:*) missing+=("$2") ;;
+    *) die "cargo has no '$1' here, which rustup (https://rustup.rs) brings: 'rustup component add rustfmt clippy'." ;;
   esac
 }
 
@@ -46,11 +46,11 @@ install() {
 }
 
 wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
-newer="On Debian 12, 'apt-get install cargo-web' brings a newer one, elsewhere rustup does (https://rustup.rs)."
-command -v cargo >/dev/null || die "cargo $wanted or newer is needed and there is none. ${newer/a newer one/one}"
+where="'apt-get install cargo-web' brings one on Debian 12, 'apt-get install cargo' on Debian 13, and rustup (https://rustup.rs) anywhere."
+command -v cargo >/dev/null || die "cargo $wanted or newer is needed and there is none: $where"
 found=$(cargo --version | cut -d ' ' -f 2)
 [ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -n 1)" = "$wanted" ] ||
-  die "cargo $wanted or newer is needed and this is $found. $newer"
+  die "cargo $wanted or newer is needed and this is $found: $where"
 
 need_command clang clang
 need_command cc gcc

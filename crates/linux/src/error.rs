@@ -1,5 +1,6 @@
 //! What can go wrong between the manager and the kernel.
 
+use crate::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;
@@ -47,6 +48,17 @@ pub enum LinuxError {
     /// The BPF programs could not be loaded or run.
     #[error("BPF: {0}")]
     Bpf(String),
+    /// DAMON could not be used.
+    #[error(transparent)]
+    Damon(#[from] DamonError),
+    /// `HAWKEYE_SAMPLER` asks for what does not work here.
+    #[error("HAWKEYE_SAMPLER={asked} can't be had: {why}")]
+    Sampler {
+        /// What it asks for.
+        asked: String,
+        /// Why not.
+        why: String,
+    },
     /// Another manager holds the machine.
     #[error(
         "this machine is already managed by {0}; stop it first, or let it manage this program too"

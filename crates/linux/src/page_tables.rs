@@ -176,7 +176,6 @@ impl PageTables {
                 va: chunk[0].start,
                 max_tables: TABLES_PER_CALL,
                 huge_only: u32::from(detail == Detail::HugeOnly),
-                ..Default::default()
             };
             loop {
                 self.bss_mut().result = types::walk_result::default();

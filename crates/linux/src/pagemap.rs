@@ -6,20 +6,27 @@ use crate::process::ProcessHandle;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
 };
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use procfs::process::{MMPermissions, MMapPath, Process, VmFlags};
 use std::fs::File;
 use std::io::IoSliceMut;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// File page or shared anonymous page; in private anonymous memory the zero page has neither this nor
-/// "mapped exclusively".
+/// Mapped by this process alone; the zero page never is.
 const EXCLUSIVE: u64 = 1 << 56;
 const FRAME: u64 = (1 << 55) - 1;
+/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any page of a block but its first.
+const KPF_COMPOUND_TAIL: u64 = 1 << 16;
+const KPF_THP: u64 = 1 << 22;
+/// The zero page, or (part of) the huge zero page.
+const KPF_ZERO_PAGE: u64 = 1 << 24;
 
 /// All mappings of a process, from `smaps`. Walks the page tables: costs milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
@@ -53,7 +60,8 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
         .collect())
 }
 
-/// Base pages of every populated region, without access bits: `accessed` repeats `present`.
+/// Base pages of every populated region, without access bits: `accessed` repeats `present`, and what is
+/// mapped by this process alone counts as written.
 pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, LinuxError> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
@@ -66,8 +74,16 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
             let entries = bytes
                 .chunks_exact(8)
                 .map(|e| u64::from_ne_bytes(e.try_into().expect("chunks of 8 bytes")));
-            let sample = count(RegionAddr::containing(start), entries);
-            if sample.present > 0 || sample.swapped > 0 {
+            let mut sample = count(RegionAddr::containing(start), entries, zero_frame());
+            if sample.huge {
+                let kind = kind_of_run(first_frame(&bytes));
+                sample.huge = kind != Run::BasePages;
+                if kind == Run::HugeZeroPage {
+                    sample.zero_mapped = std::mem::take(&mut sample.present);
+                    (sample.accessed, sample.runs) = (0, 0);
+                }
+            }
+            if sample.present > 0 || sample.swapped > 0 || sample.zero_mapped > 0 {
                 found.push(sample);
             }
         }
@@ -75,32 +91,101 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
     Ok(found)
 }
 
-fn count(region: RegionAddr, entries: impl Iterator<Item = u64>) -> RegionSample {
+fn first_frame(entries: &[u8]) -> u64 {
+    entries
+        .first_chunk()
+        .map_or(0, |entry| u64::from_ne_bytes(*entry) & FRAME)
+}
+
+/// What an aligned run of 512 frames is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Run {
+    HugePage,
+    /// Its frame is not always the same, unlike the small one's.
+    HugeZeroPage,
+    /// Neighbours by chance, as they often are on a machine that was just started.
+    BasePages,
+}
+
+/// By `/proc/kpageflags`. A huge page that is not mapped as one (after `mprotect` of a part, say)
+/// can't be told from one that is.
+fn kind_of_run(first: u64) -> Run {
+    let flags = |file: &File, frame: u64| {
+        let mut bytes = [0u8; 8];
+        file.read_exact_at(&mut bytes, frame * 8)
+            .map(|()| u64::from_ne_bytes(bytes))
+    };
+    let both = File::open("/proc/kpageflags").and_then(|file| {
+        let half = first + u64::from(PAGES_PER_REGION / 2);
+        Ok((flags(&file, first)?, flags(&file, half)?))
+    });
+    match both {
+        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => Run::HugeZeroPage,
+        // Blocks are aligned to their size: one that goes on in its middle fills the region.
+        Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => Run::HugePage,
+        _ => Run::BasePages,
+    }
+}
+
+/// The frame of the shared zero page, learned from a page of our own that was only read; `None`
+/// where the kernel doesn't show frames.
+fn zero_frame() -> Option<u64> {
+    static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
+    *FRAME_OF_ZEROS.get_or_init(learn_zero_frame)
+}
+
+fn learn_zero_frame() -> Option<u64> {
+    let bytes = NonZeroUsize::new(BASE_PAGE_BYTES as usize)?;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let page = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) }.ok()?;
+    // SAFETY: the page was just mapped, and its memory is all zeros.
+    let value = unsafe { page.cast::<u8>().read_volatile() };
+    let mut entry = [0u8; 8];
+    let read = File::open("/proc/self/pagemap").and_then(|file| {
+        file.read_exact_at(&mut entry, page.as_ptr() as u64 / BASE_PAGE_BYTES * 8)
+    });
+    // SAFETY: the mapping made above, to which no reference is left.
+    let unmapped = unsafe { munmap(page, bytes.get()) };
+    let entry = u64::from_ne_bytes(entry);
+    let shown = read.is_ok() && unmapped.is_ok() && value == 0;
+    let zero = entry & PRESENT != 0 && entry & EXCLUSIVE == 0 && entry & FRAME != 0;
+    (shown && zero).then_some(entry & FRAME)
+}
+
+fn count(
+    region: RegionAddr,
+    entries: impl Iterator<Item = u64>,
+    zero_frame: Option<u64>,
+) -> RegionSample {
     let mut present = 0;
-    let mut shared_or_zero = 0;
+    let mut zero_mapped = 0;
+    let mut written = 0;
     let mut swapped = 0;
     let mut first_frame = None;
     let mut contiguous = 0;
     for (index, entry) in entries.enumerate() {
-        if entry & PRESENT != 0 {
+        let frame = entry & FRAME;
+        if entry & PRESENT != 0 && Some(frame) == zero_frame {
+            zero_mapped += 1;
+        } else if entry & PRESENT != 0 {
             present += 1;
-            shared_or_zero += u16::from(entry & EXCLUSIVE == 0);
-            let frame = entry & FRAME;
+            written += u16::from(entry & EXCLUSIVE != 0);
             let first = *first_frame.get_or_insert(frame);
             contiguous += u16::from(frame == first + index as u64);
         } else if entry & SWAPPED != 0 {
             swapped += 1;
         }
     }
-    // One aligned run of frames: a huge page (or as good as one). Frames read as 0 without privilege.
+    // One aligned run of frames: a huge page, or it looks like one. Frames read as 0 without privilege.
     let aligned = first_frame.is_some_and(|f| f != 0 && f % u64::from(PAGES_PER_REGION) == 0);
     RegionSample {
         region,
         present,
         accessed: present,
         runs: u16::from(present > 0),
-        written: present - shared_or_zero,
-        zero_mapped: 0,
+        written,
+        zero_mapped,
         swapped,
         huge: aligned && contiguous == PAGES_PER_REGION,
     }
@@ -157,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_is_one_aligned_run_of_frames() {
+    fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
-        assert!(count(region(), run(1024)).huge);
-        assert!(!count(region(), run(1025)).huge, "not aligned");
+        assert!(count(region(), run(1024), None).huge);
+        assert!(!count(region(), run(1025), None).huge, "not aligned");
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(!count(region(), broken).huge, "not contiguous");
+        assert!(!count(region(), broken, None).huge, "not contiguous");
     }
 
     #[test]
@@ -174,7 +259,7 @@ mod tests {
                 PRESENT | EXCLUSIVE | i
             }
         });
-        let sample = count(region(), entries);
+        let sample = count(region(), entries, None);
         assert_eq!(
             (sample.present, sample.swapped, sample.huge),
             (502, 10, false)
@@ -182,7 +267,17 @@ mod tests {
     }
 
     #[test]
+    fn the_zero_page_is_nobodys_memory() {
+        let entries = (0..512).map(|i| PRESENT | if i < 100 { EXCLUSIVE | (1000 + i) } else { 7 });
+        let sample = count(region(), entries, Some(7));
+        assert_eq!(
+            (sample.present, sample.zero_mapped, sample.accessed),
+            (100, 412, 100)
+        );
+    }
+
+    #[test]
     fn frames_hidden_for_lack_of_privilege_are_no_huge_page() {
-        assert!(!count(region(), (0..512).map(|_| PRESENT | EXCLUSIVE)).huge);
+        assert!(!count(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).huge);
     }
 }

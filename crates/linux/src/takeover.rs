@@ -4,6 +4,7 @@ use crate::error::LinuxError;
 use crate::instance::{Instance, state_dir};
 use crate::live::Means;
 use crate::probe::{self, Decision, Extent};
+use crate::sampler::damon::{Damon, DamonError};
 use crate::thp_settings::SettingsGuard;
 
 /// The right to manage this machine, and what can be done here. Dropping it puts every setting back
@@ -21,12 +22,13 @@ impl Takeover {
     /// what a killed manager left changed, and finds out what works.
     ///
     /// # Errors
-    /// Another manager is running.
+    /// Another manager is running, or `HAWKEYE_SAMPLER` asks for what does not work.
     pub fn begin(purpose: &str) -> Result<Self, LinuxError> {
         let state = state_dir();
         let instance = Instance::claim(&state, purpose)?;
         let settings = SettingsGuard::start(&state)?;
-        let decision = probe::decide(&probe::gather(Extent::ForManaging, None)?);
+        stop_leftover_damon();
+        let decision = probe::choose(&probe::gather(Extent::ForManaging, None)?)?;
         Ok(Self {
             settings,
             _instance: instance,
@@ -47,5 +49,15 @@ impl Takeover {
     /// Settings to change for as long as the machine is managed.
     pub fn settings(&mut self) -> &mut SettingsGuard {
         &mut self.settings
+    }
+}
+
+/// A manager that was killed in a sampling window leaves a kdamond running.
+fn stop_leftover_damon() {
+    match Damon::default().stop_leftover() {
+        Ok(true) => tracing::info!("stopped the DAMON session of a manager that was killed"),
+        Ok(false) | Err(DamonError::Absent(_)) => {}
+        // Then DAMON stays in use, and the probe says so.
+        Err(error) => tracing::warn!("a leftover DAMON session could not be stopped: {error}"),
     }
 }

@@ -32,6 +32,15 @@ impl Host {
         Ok(Self { takeover, program })
     }
 
+    /// Uses `bytes` of memory once: a hypervisor may back it only then, and what is measured
+    /// afterwards should not be that.
+    pub fn warm_up(&self, bytes: u64) -> Result<(), BenchError> {
+        let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
+        self.start(&format!("burner --mib {mib} --pages huge"))?
+            .wait_ready()?;
+        Ok(())
+    }
+
     /// What managing uses, set up anew.
     pub fn means(&self) -> Result<Means, BenchError> {
         Ok(self.takeover.means()?)

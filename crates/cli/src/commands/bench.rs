@@ -43,6 +43,7 @@ impl Bench {
             Scale::Full
         };
         let mut host = Host::take_over(std::env::current_exe()?)?;
+        host.warm_up(if self.quick { 6 << 30 } else { 18 << 30 })?;
         let mut reports = Vec::new();
         let mut failed = false;
         for experiment in chosen {

@@ -1,16 +1,229 @@
-//! `hawkeye demo`: the main job in under a minute.
+//! `hawkeye demo`: the main job on programs of our own, in under a minute.
 
-use anyhow::Result;
+use crate::words;
+use anyhow::{Context, Result};
 use clap::Args;
+use hawkeye_bench::live::bloat::{self, Recovery};
+use hawkeye_bench::live::hot_first::{self, Reads, Sizes, Speed, System};
+use hawkeye_bench::live::{BenchError, Host};
+use hawkeye_sim::demo as simulated;
+use serde::Serialize;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Measure on this machine, side by side in one run.
+/// Show the main job on two programs of our own: huge pages for hot memory, and bloat taken back.
+///
+/// Takes under a minute. Where the kernel does not allow it, it runs in the simulator and says so.
+///
+/// Example: hawkeye demo --json demo.json
 #[derive(Args)]
-pub struct Demo {}
+pub struct Demo {
+    /// Write the figures as JSON to a file too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Figures of a demo, measured or simulated.
+#[derive(Debug, Serialize)]
+struct Figures {
+    machine: &'static str,
+    systems: Vec<SystemFigures>,
+    bloat: BloatFigures,
+}
+
+#[derive(Debug, Serialize)]
+struct SystemFigures {
+    system: String,
+    promoted: u64,
+    promoted_hot: u64,
+    million_reads_per_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct BloatFigures {
+    before_bytes: u64,
+    after_bytes: u64,
+    used_bytes: u64,
+    /// Checked by the live program only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wrong_bytes: Option<u64>,
+}
+
+/// Small enough for a minute, large enough to miss the TLB.
+const SIZES: Sizes = Sizes {
+    reads: Reads::Independent,
+    mib: 1536,
+    hot_mib: 384,
+    hot_percent: 99,
+    turns: 3,
+    turn: Duration::from_millis(600),
+};
+const BLOATED_MIB: u64 = 512;
+const USED_PAGES: u64 = 100;
 
 impl Demo {
-    /// Runs them.
+    /// Runs both halves.
     pub fn execute(self) -> Result<ExitCode> {
+        let figures = match Host::take_over(std::env::current_exe()?) {
+            Ok(host) => live(&host)?,
+            Err(BenchError::Impossible(why)) => {
+                eprintln!(
+                    "{why}\nSo this runs in the simulator instead: the same policies on a simulated machine.\n"
+                );
+                in_simulator()?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(path) = &self.json {
+            let file = std::fs::File::create(path)
+                .with_context(|| format!("creating {}", path.display()))?;
+            serde_json::to_writer_pretty(file, &figures)?;
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn live(host: &Host) -> Result<Figures> {
+    let Sizes {
+        mib,
+        hot_mib,
+        hot_percent,
+        ..
+    } = SIZES;
+    let budget = hot_mib / 2;
+    println!("1. Hot memory at high addresses");
+    println!(
+        "A program maps {mib} MiB; {hot_percent} % of its random reads go to the top {hot_mib} MiB. Each way to\nspend {budget} promotions, against the same program all under huge pages, measured in turn:\n"
+    );
+    host.warm_up(2 * (mib << 20))?;
+    let mut systems = Vec::new();
+    let mut base = None;
+    for system in [System::Base, System::Linux, System::HawkeyeG] {
+        let speed = hot_first::speed(host, system, SIZES)?;
+        let base = base.get_or_insert(speed);
+        print_speed(system.name(), &speed, base);
+        systems.push(SystemFigures {
+            system: system.name().to_owned(),
+            promoted: speed.promoted,
+            promoted_hot: speed.promoted_hot,
+            million_reads_per_s: speed.million_reads_per_s,
+        });
+    }
+    if let Some(base) = base {
+        println!(
+            "  {:12} {:6.1} M reads/s  {:.2} times  all {} regions huge",
+            "all huge",
+            base.million_reads_per_s_all_huge,
+            1.0 / base.relative(),
+            mib / 2
+        );
+    }
+    println!("\n2. Bloat");
+    println!(
+        "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n"
+    );
+    let seen = bloat::recover(host, BLOATED_MIB, USED_PAGES)?;
+    print_bloat(&seen);
+    Ok(Figures {
+        machine: "this kernel",
+        systems,
+        bloat: BloatFigures {
+            before_bytes: seen.before_bytes,
+            after_bytes: seen.after_bytes,
+            used_bytes: seen.used_bytes,
+            wrong_bytes: Some(seen.wrong_bytes),
+        },
+    })
+}
+
+fn print_speed(name: &str, speed: &Speed, base: &Speed) {
+    // In shares of the all-huge program, so that a drift of the machine's speed falls out.
+    let times = speed.relative() / base.relative();
+    print!(
+        "  {name:12} {:6.1} M reads/s  {times:.2} times",
+        speed.million_reads_per_s
+    );
+    if speed.promoted > 0 {
+        print!(
+            "  {} promotions, {} of them hot",
+            speed.promoted, speed.promoted_hot
+        );
+    }
+    println!();
+}
+
+fn print_bloat(seen: &Recovery) {
+    println!(
+        "  before       {} resident",
+        words::bytes(seen.before_bytes)
+    );
+    println!(
+        "  recovered    {} from {} huge pages, in {:.2} s of CPU",
+        words::bytes(seen.recovered_bytes),
+        seen.split,
+        seen.cpu_s
+    );
+    println!(
+        "  after        {} resident, {} in use; {} bytes of its contents changed",
+        words::bytes(seen.after_bytes),
+        words::bytes(seen.used_bytes),
+        seen.wrong_bytes
+    );
+}
+
+/// Any seed: the same one shows the same.
+const SEED: u64 = 1;
+
+fn in_simulator() -> Result<Figures> {
+    let hot = simulated::hot_first(SEED)?;
+    println!("1. Hot memory at high addresses (simulated)");
+    println!(
+        "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; {} promotions each:\n",
+        hot.max_promotions
+    );
+    let mut systems = Vec::new();
+    for result in &hot.policies {
+        println!(
+            "  {:12} {:6.2} M reads/s  {:.2} times  {} promotions, {} of them hot",
+            result.policy,
+            result.accesses_per_s / 1e6,
+            result.accesses_per_s / hot.base_accesses_per_s,
+            result.promoted,
+            result.promoted_hot,
+        );
+        systems.push(SystemFigures {
+            system: result.policy.to_owned(),
+            promoted: result.promoted,
+            promoted_hot: result.promoted_hot,
+            million_reads_per_s: result.accesses_per_s / 1e6,
+        });
+    }
+    println!(
+        "  {:12} {:6.2} M reads/s  {:.2} times",
+        "all huge",
+        hot.huge_accesses_per_s / 1e6,
+        hot.huge_accesses_per_s / hot.base_accesses_per_s
+    );
+    let bloated = simulated::bloated(SEED)?;
+    println!("\n2. Bloat (simulated)\n");
+    println!(
+        "  before       {} resident",
+        words::bytes(bloated.rss_before_bytes)
+    );
+    println!(
+        "  after        {} resident, {} in use",
+        words::bytes(bloated.rss_after_bytes),
+        words::bytes(bloated.used_bytes)
+    );
+    Ok(Figures {
+        machine: "simulator",
+        systems,
+        bloat: BloatFigures {
+            before_bytes: bloated.rss_before_bytes,
+            after_bytes: bloated.rss_after_bytes,
+            used_bytes: bloated.used_bytes,
+            wrong_bytes: None,
+        },
+    })
 }

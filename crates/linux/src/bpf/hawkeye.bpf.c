@@ -267,10 +267,13 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 		u64 mapped = here | ((e >> 8) & 1);	/* PTE_PROTNONE */
 		u64 shared_zero = (e >> 9) & here;	/* PTE_SPECIAL */
 		u64 a = (e >> 5) & mapped;		/* PTE_ACCESSED */
+		u64 minus = -e;
 
+		/* Or else the compiler makes a branch of what follows. */
+		barrier_var(minus);
 		zero += shared_zero;
 		present += mapped ^ shared_zero;
-		swapped += ((e | -e) >> 63) & ~mapped;
+		swapped += ((e | minus) >> 63) & ~mapped;
 		written += (e >> 6) & mapped;		/* PTE_DIRTY */
 		accessed += a;
 		runs += a & ~before;

@@ -2,6 +2,7 @@
 
 use super::facts::{Checked, Facts};
 use super::host::Lockdown;
+use crate::error::LinuxError;
 use crate::live::RecoveryMethod;
 use serde::Serialize;
 use std::time::Duration;
@@ -16,6 +17,33 @@ pub enum SamplerKind {
     Damon,
     /// Not at all: population only.
     Population,
+}
+
+impl SamplerKind {
+    const ALL: [Self; 3] = [Self::AccessBits, Self::Damon, Self::Population];
+
+    /// Its name in words of the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AccessBits => "access-bits",
+            Self::Damon => "damon",
+            Self::Population => "population",
+        }
+    }
+
+    /// The one of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    fn checked(self, facts: &Facts) -> Checked {
+        match self {
+            Self::AccessBits => facts.access_bits.clone(),
+            Self::Damon => facts.damon.clone(),
+            // It needs no more than promotion does.
+            Self::Population => Checked::Works,
+        }
+    }
 }
 
 /// One thing that the manager can or can't do here.
@@ -56,7 +84,24 @@ pub struct Decision {
 
 /// Decides what to use.
 pub fn decide(facts: &Facts) -> Decision {
-    let sampler = sampler(facts);
+    decide_for(facts, sampler(facts))
+}
+
+/// Decides the same with a sampler that is given.
+///
+/// # Errors
+/// That one was not seen to work.
+pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision, LinuxError> {
+    match sampler.checked(facts) {
+        Checked::Works => Ok(decide_for(facts, sampler)),
+        other => Err(LinuxError::Sampler {
+            asked: sampler.name().into(),
+            why: describe(&other),
+        }),
+    }
+}
+
+fn decide_for(facts: &Facts, sampler: SamplerKind) -> Decision {
     let recovery = recovery(facts);
     let blocker = blocker(facts);
     Decision {
@@ -173,9 +218,9 @@ fn capabilities(facts: &Facts) -> Vec<Capability> {
         checked(
             "DAMON",
             &facts.damon,
-            "the sysfs interface, and whether it can watch virtual addresses",
+            "a short session on a child process, which touches half of its memory",
             "nothing while access bits work; else coverage can't be estimated",
-            "CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS",
+            "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and nobody else using it",
         ),
         checked(
             "page_idle",
@@ -408,6 +453,29 @@ mod tests {
             "{}",
             decision.verdict
         );
+    }
+
+    #[test]
+    fn a_sampler_that_was_not_seen_to_work_is_refused_in_a_sentence() {
+        let facts = Facts {
+            damon: Checked::NotTried("DAMON is in use by somebody else".into()),
+            ..capable()
+        };
+        let with = |kind| decide_with(kind, &facts);
+        let refused = with(SamplerKind::Damon).expect_err("in use");
+        assert_eq!(
+            refused.to_string(),
+            "HAWKEYE_SAMPLER=damon can't be had: not tried: DAMON is in use by somebody else"
+        );
+        let decision = with(SamplerKind::Population).expect("needs nothing");
+        assert_eq!(decision.sampler, SamplerKind::Population);
+        assert_eq!(decision.first_touch_cost, Duration::ZERO);
+        assert!(
+            decision.verdict.contains("accesses can't be seen"),
+            "{}",
+            decision.verdict
+        );
+        assert_eq!(SamplerKind::by_name("idle-pages"), None);
     }
 
     #[test]

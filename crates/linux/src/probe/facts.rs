@@ -1,12 +1,13 @@
 //! Facts about the primitives: each one tried on a throw-away child.
 
 use super::host::{self, Host};
-use super::throw_away::ThrowAway;
+use super::throw_away::{REGIONS, ThrowAway};
 use crate::access_bits;
 use crate::error::LinuxError;
 use crate::page_tables::{Detail, PageTables};
 use crate::process::ProcessHandle;
 use crate::remote_advice;
+use crate::sampler::damon::{Damon, DamonError, Window};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -66,7 +67,7 @@ pub struct Facts {
     pub fault_ahead_read: Checked,
     /// Hardware counters count in another process.
     pub counters: Checked,
-    /// DAMON can watch virtual addresses.
+    /// DAMON sees what another process touches.
     pub damon: Checked,
     /// `/sys/kernel/mm/page_idle` exists.
     pub page_idle: Checked,
@@ -104,6 +105,13 @@ pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Fa
         after(&split, "the split", try_page_out)?
     };
     let (access_bits, first_touch) = try_access_bits(tables.as_mut())?;
+    let damon =
+        if extent == Extent::Everything || !access_bits.works() || super::asked_sampler().is_some()
+        {
+            try_damon()?
+        } else {
+            unasked()
+        };
     let mut facts = Facts {
         host,
         page_table_walk,
@@ -117,7 +125,7 @@ pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Fa
         fault_ahead_collapse: unasked(),
         fault_ahead_read: unasked(),
         counters: unasked(),
-        damon: try_damon(),
+        damon,
         page_idle: unasked(),
     };
     if extent == Extent::Everything {
@@ -288,10 +296,20 @@ fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
     // A mapping that was never written to at all is refused on any kernel.
     child.touch_ten()?;
     let region = child.untouched();
-    Ok(Checked::from(remote_touch(&child, region).and_then(|()| {
+    let before = rss(&child)?;
+    let collapsed = remote_touch(&child, region).and_then(|()| {
         remote_advice::collapse(&child.handle, region).map_err(|error| {
             format!("{error} (Linux 6.18 collapses a region that only has its zero page)")
         })
+    });
+    let grown = rss(&child)?.saturating_sub(before);
+    Ok(Checked::from(collapsed.and_then(|()| {
+        if grown >= SURELY_BYTES {
+            Ok(())
+        } else {
+            // Where huge pages are `always` the read has mapped it, and it counts as collapsed.
+            Err("the call succeeded, but the region is the huge zero page".into())
+        }
     })))
 }
 
@@ -349,13 +367,38 @@ fn try_counters() -> Result<Checked, LinuxError> {
     Ok(Checked::Works)
 }
 
-fn try_damon() -> Checked {
-    let admin = Path::new("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
-    match std::fs::read_to_string(admin) {
-        Err(_) => Checked::Fails("this kernel has no DAMON interface".into()),
-        Ok(text) if text.trim() != "0" => {
-            Checked::NotTried("DAMON is in use by somebody else".into())
+/// Half of the child's regions are touched in a session on all of them.
+fn try_damon() -> Result<Checked, LinuxError> {
+    const SESSION: Duration = Duration::from_millis(100);
+    let child = ThrowAway::spawn()?;
+    let regions: Vec<_> = (0..REGIONS).map(|index| child.region(index)).collect();
+    let pid = child.handle.id.pid;
+    let session = match Damon::default().start(pid, &regions, Window::lasting(SESSION)) {
+        Ok(session) => session,
+        Err(DamonError::InUse { .. } | DamonError::Exclusive(_)) => {
+            return Ok(Checked::NotTried("DAMON is in use by somebody else".into()));
         }
-        Ok(_) => Checked::NotTried("see the sampler".into()),
+        Err(error) => return Ok(Checked::Fails(error.to_string())),
+    };
+    child.touch()?;
+    // What stays in the TLB is not marked again: fresh translations are seen in any case.
+    while session.started().elapsed() < SESSION / 2 {
+        child.read()?;
     }
+    Ok(Checked::from(match session.finish() {
+        Err(error) => Err(error.to_string()),
+        Ok(found) => {
+            let untouched = child.untouched();
+            let seen = |touched: bool| {
+                let half = found.iter().filter(|(r, _)| (*r < untouched) == touched);
+                half.map(|(_, pages)| u32::from(*pages)).sum::<u32>()
+            };
+            match (seen(true), seen(false)) {
+                (1.., 0) => Ok(()),
+                (hits, wrong) => Err(format!(
+                    "of touched memory it saw {hits} pages, of untouched memory {wrong}"
+                )),
+            }
+        }
+    }))
 }

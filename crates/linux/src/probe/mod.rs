@@ -18,6 +18,29 @@ use crate::page_tables::PageTables;
 use crate::sampler::Sampler;
 use decide::SamplerKind;
 
+/// The decision, but for the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
+/// `population`. For tests.
+///
+/// # Errors
+/// It names none of them, or one that was not seen to work.
+pub fn choose(facts: &Facts) -> Result<Decision, LinuxError> {
+    let Some(asked) = asked_sampler() else {
+        return Ok(decide(facts));
+    };
+    match SamplerKind::by_name(&asked) {
+        Some(kind) => decide::decide_with(kind, facts),
+        None => Err(LinuxError::Sampler {
+            asked,
+            why: "the samplers are access-bits, damon and population".into(),
+        }),
+    }
+}
+
+fn asked_sampler() -> Option<String> {
+    let asked = std::env::var_os("HAWKEYE_SAMPLER")?;
+    Some(asked.to_string_lossy().into_owned())
+}
+
 /// Sets up what the decision chose.
 ///
 /// # Errors
@@ -26,7 +49,8 @@ pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
     Ok(Means {
         sampler: match decision.sampler {
             SamplerKind::AccessBits => Sampler::AccessBits(Box::new(PageTables::load()?)),
-            SamplerKind::Damon | SamplerKind::Population => Sampler::Population,
+            SamplerKind::Damon => Sampler::Damon(Box::default()),
+            SamplerKind::Population => Sampler::Population,
         },
         recovery: decision.recovery,
         first_touch_cost: decision.first_touch_cost,

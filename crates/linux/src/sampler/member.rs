@@ -1,5 +1,6 @@
 //! One managed process, as the sampler keeps it.
 
+use super::damon::Estimates;
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
 use crate::page_tables::Target;
@@ -17,6 +18,8 @@ pub struct Member {
     pub(super) target: Option<Target>,
     /// Whether its access bits were ever cleared: before that, they tell nothing.
     pub(super) cleared: bool,
+    /// What DAMON has shown of it, from the first window on.
+    pub(super) estimates: Option<Estimates>,
 }
 
 impl Member {
@@ -29,6 +32,7 @@ impl Member {
             eligible: Eligible::default(),
             target: None,
             cleared: false,
+            estimates: None,
         })
     }
 }

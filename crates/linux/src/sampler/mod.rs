@@ -1,5 +1,6 @@
 //! Access coverage: what clears access bits, what reads them, and what stands in where neither can.
 
+pub mod damon;
 mod member;
 
 pub use member::Member;
@@ -9,6 +10,7 @@ use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
 use crate::page_tables::{Detail, PageTables};
 use crate::pagemap;
+use damon::{DamonSampler, Estimates};
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 pub enum Sampler {
     /// Clear by `clear_refs`, read page tables by BPF: exact.
     AccessBits(Box<PageTables>),
+    /// Estimated by DAMON, population from pagemap.
+    Damon(Box<DamonSampler>),
     /// Population from pagemap: no accesses at all.
     Population,
 }
@@ -59,17 +63,28 @@ impl Sampler {
         }
     }
 
-    /// Starts a window: clears the access bits where there are any to see.
+    /// Starts a window: clears the access bits where there are any to see, or has DAMON look.
     pub fn start_window(
         &mut self,
         member: &mut Member,
         calls: &mut CallTimes,
     ) -> Result<(), LinuxError> {
-        if matches!(self, Self::AccessBits(_)) && !member.thp_disabled {
-            calls.time(|| access_bits::clear(member.handle.id.pid)).0?;
-            member.cleared = true;
+        if member.thp_disabled {
+            return Ok(());
         }
-        Ok(())
+        let process = member.handle.id;
+        match self {
+            Self::AccessBits(_) => {
+                calls.time(|| access_bits::clear(process.pid)).0?;
+                member.cleared = true;
+                Ok(())
+            }
+            Self::Damon(damon) => {
+                let estimates = member.estimates.get_or_insert_with(Estimates::default);
+                damon.start_window(process, estimates, || populated(process.pid))
+            }
+            Self::Population => Ok(()),
+        }
     }
 
     /// Reads all eligible regions of a process.
@@ -78,6 +93,10 @@ impl Sampler {
         member: &mut Member,
         calls: &mut CallTimes,
     ) -> Result<ProcessSample, LinuxError> {
+        let process = member.handle.id;
+        if let (Self::Damon(damon), Some(estimates)) = (&mut *self, &mut member.estimates) {
+            damon.end_window(process, estimates)?;
+        }
         // Told to do without huge pages: there is nothing in it for us.
         if !member.thp_disabled {
             member.eligible = mappings::eligible(&self.mappings(member)?);
@@ -94,13 +113,15 @@ impl Sampler {
                 }
             }
             _ => {
-                regions = calls
-                    .time(|| pagemap::population(member.handle.id.pid, ranges))
-                    .0?
+                regions = calls.time(|| pagemap::population(process.pid, ranges)).0?;
+                if let Some(estimates) = &mut member.estimates {
+                    estimates.apply(&mut regions);
+                    source = CoverageSource::Estimated;
+                }
             }
         }
         Ok(ProcessSample {
-            process: member.handle.id,
+            process,
             source,
             regions,
         })
@@ -147,9 +168,26 @@ impl Sampler {
         match (self, &member.target) {
             (Self::AccessBits(tables), Some(target)) => tables.scan_zeros(target, region, enough),
             _ => {
+                let range = region.start()..region.end();
+                let found = pagemap::population(member.handle.id.pid, &[range])?.pop();
+                // Reading what is not there would have it made.
+                if !found.is_some_and(|sample| sample.huge && sample.present > 0) {
+                    return Ok(None);
+                }
                 let zero = pagemap::zero_pages(&member.handle, region, enough)?;
                 Ok(Some(zero.len() as u16))
             }
         }
     }
+}
+
+/// Regions of a process with memory in them.
+fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
+    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
+    let found = pagemap::population(pid, &ranges)?;
+    Ok(found
+        .iter()
+        .filter(|sample| sample.present > 0)
+        .map(|sample| sample.region)
+        .collect())
 }

@@ -84,12 +84,10 @@ impl Sampling {
         let rested = self
             .last_window
             .is_none_or(|last| now >= last + settings.window * 5);
-        if let State::Idle { next } = &mut self.state
-            && grown
-            && settled
-            && rested
-        {
-            *next = (*next).min(now.max(self.not_before));
+        if let State::Idle { next } = &mut self.state {
+            if grown && settled && rested {
+                *next = (*next).min(now.max(self.not_before));
+            }
         }
     }
 

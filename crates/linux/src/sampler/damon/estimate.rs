@@ -22,7 +22,11 @@ pub(super) struct Hits {
 
 /// Estimated base pages touched in one sampling interval, for every one of `regions` that DAMON
 /// reported (unknown is not untouched). A region that it reported in parts gets their mean by size.
-pub(super) fn estimate(regions: &[RegionAddr], hits: &[Hits], samples: NonZeroU32) -> Vec<(RegionAddr, u16)> {
+pub(super) fn estimate(
+    regions: &[RegionAddr],
+    hits: &[Hits],
+    samples: NonZeroU32,
+) -> Vec<(RegionAddr, u16)> {
     let mut shares: BTreeMap<RegionAddr, Share> = regions
         .iter()
         .map(|&region| (region, Share::default()))

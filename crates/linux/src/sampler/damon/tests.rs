@@ -1,0 +1,247 @@
+//! Sessions on a directory that looks like the kernel's.
+
+use super::kdamond::{MARKED_FILE, OWNER_MARK};
+use super::*;
+use hawkeye_policy::HUGE_PAGE_BYTES as R;
+use std::fs;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What the kernel shows after `nr_kdamonds`, `nr_contexts` and so on were written: unlike in sysfs,
+/// it is all there from the start.
+struct Fake(PathBuf);
+
+impl Fake {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "hawkeye-damon-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let fake = Self(std::env::temp_dir().join(name));
+        let context = "kdamonds/0/contexts/0";
+        fake.set("kdamonds/nr_kdamonds", "0\n");
+        fake.set("kdamonds/0/state", "off\n");
+        fake.set("kdamonds/0/contexts/nr_contexts", "0\n");
+        fake.set(
+            &format!("{context}/avail_operations"),
+            "vaddr\nfvaddr\npaddr\n",
+        );
+        for name in [
+            "operations",
+            "monitoring_attrs/intervals/sample_us",
+            "monitoring_attrs/intervals/aggr_us",
+            "monitoring_attrs/intervals/update_us",
+            "monitoring_attrs/nr_regions/min",
+            "monitoring_attrs/nr_regions/max",
+            "targets/nr_targets",
+            "targets/0/pid_target",
+            "targets/0/regions/nr_regions",
+            "schemes/nr_schemes",
+            "schemes/0/action",
+            "schemes/0/tried_regions/total_bytes",
+        ] {
+            fake.set(&format!("{context}/{name}"), "0\n");
+        }
+        for name in ["sz", "nr_accesses", "age"] {
+            let pattern = format!("{context}/schemes/0/access_pattern/{name}");
+            fake.set(&format!("{pattern}/min"), "9\n");
+            fake.set(&format!("{pattern}/max"), "0\n");
+        }
+        for index in 0..4 {
+            fake.set(&format!("{context}/targets/0/regions/{index}/start"), "0\n");
+            fake.set(&format!("{context}/targets/0/regions/{index}/end"), "0\n");
+        }
+        fake
+    }
+
+    fn damon(&self) -> Damon {
+        Damon {
+            admin: self.0.clone(),
+        }
+    }
+
+    fn set(&self, name: &str, value: &str) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("a name")).expect("temporary directory");
+        fs::write(path, value).expect("temporary file");
+    }
+
+    fn get(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name))
+            .expect(name)
+            .trim()
+            .to_owned()
+    }
+
+    fn context(&self, name: &str) -> String {
+        self.get(&format!("kdamonds/0/contexts/0/{name}"))
+    }
+
+    fn add_result(&self, index: usize, range: Range<u64>, nr_accesses: u32) {
+        let dir = format!("kdamonds/0/contexts/0/schemes/0/tried_regions/{index}");
+        self.set(&format!("{dir}/start"), &range.start.to_string());
+        self.set(&format!("{dir}/end"), &range.end.to_string());
+        self.set(&format!("{dir}/nr_accesses"), &nr_accesses.to_string());
+    }
+
+    /// DAMON is as if nobody had used it.
+    fn assert_released(&self) {
+        assert_eq!(self.get("kdamonds/nr_kdamonds"), "0");
+        assert_eq!(self.get("kdamonds/0/state"), "off");
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn window() -> Window {
+    Window::lasting(Duration::from_millis(20))
+}
+
+fn region(index: u64) -> RegionAddr {
+    RegionAddr::containing(index * R)
+}
+
+/// Regions that the directory has room for.
+fn four() -> [RegionAddr; 4] {
+    [4, 5, 9, 10].map(region)
+}
+
+fn start(fake: &Fake) -> Result<DamonSession> {
+    fake.damon().start(123, &four(), window())
+}
+
+#[test]
+fn what_is_missing_is_named_and_nothing_stays_behind() {
+    let nowhere = Damon {
+        admin: "/nonexistent".into(),
+    };
+    let started = nowhere.start(1, &four(), window());
+    assert!(matches!(started, Err(DamonError::Absent(_))));
+
+    let fake = Fake::new();
+    fake.set("kdamonds/0/contexts/0/avail_operations", "paddr\n");
+    let error = start(&fake).expect_err("physical addresses only");
+    assert!(
+        error.to_string().contains("offers \"paddr\", not fvaddr"),
+        "{error}"
+    );
+    fake.assert_released();
+
+    let fake = Fake::new();
+    let results = fake.0.join("kdamonds/0/contexts/0/schemes/0/tried_regions");
+    fs::remove_dir_all(results).expect("temporary directory");
+    assert!(matches!(start(&fake), Err(DamonError::NoResults(_))));
+    fake.assert_released();
+
+    let fake = Fake::new();
+    fake.set("kdamonds/nr_kdamonds", "none\n");
+    let error = start(&fake).expect_err("not a number");
+    assert!(
+        error.to_string().contains("nr_kdamonds holds \"none\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn somebody_elses_kdamonds_stay() {
+    let fake = Fake::new();
+    fake.set("kdamonds/nr_kdamonds", "2\n");
+    fake.set("kdamonds/0/state", "on\n");
+    let started = start(&fake);
+    assert!(matches!(started, Err(DamonError::InUse { count: 2, .. })));
+    assert!(!fake.damon().stop_leftover().expect("readable"));
+    assert_eq!(fake.get("kdamonds/nr_kdamonds"), "2");
+    assert_eq!(fake.get("kdamonds/0/state"), "on");
+}
+
+#[test]
+fn a_session_configures_one_region_each_and_reads_them_back() {
+    let fake = Fake::new();
+    let session = start(&fake).expect("started");
+    assert_eq!(fake.get("kdamonds/nr_kdamonds"), "1");
+    assert_eq!(fake.get("kdamonds/0/state"), "on");
+    for (name, value) in [
+        ("operations", "fvaddr".to_owned()),
+        ("monitoring_attrs/intervals/sample_us", "1000".into()),
+        ("monitoring_attrs/intervals/aggr_us", "20000".into()),
+        ("monitoring_attrs/nr_regions/min", "4".into()),
+        ("monitoring_attrs/nr_regions/max", "4".into()),
+        ("targets/0/pid_target", "123".into()),
+        ("targets/0/regions/2/start", (9 * R).to_string()),
+        ("targets/0/regions/2/end", (10 * R).to_string()),
+        ("schemes/0/action", "stat".into()),
+        ("schemes/0/access_pattern/sz/min", "0".into()),
+        ("schemes/0/access_pattern/sz/max", u64::MAX.to_string()),
+    ] {
+        assert_eq!(fake.context(name), value, "{name}");
+    }
+
+    fake.add_result(0, 10 * R..11 * R, 20);
+    fake.add_result(1, 4 * R..5 * R, 0);
+    fake.add_result(2, 9 * R..10 * R, 5);
+    let estimates = session.finish().expect("results");
+    assert_eq!(
+        estimates,
+        [(region(4), 0), (region(9), 128), (region(10), 512)]
+    );
+    fake.assert_released();
+}
+
+#[test]
+fn a_dropped_session_leaves_nothing_behind() {
+    let fake = Fake::new();
+    drop(start(&fake).expect("started"));
+    fake.assert_released();
+}
+
+#[test]
+fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
+    let fake = Fake::new();
+    let five = [1, 2, 3, 4, 5].map(region);
+    let error = fake
+        .damon()
+        .start(1, &five, window())
+        .expect_err("a fifth directory");
+    let words = error.to_string();
+    assert!(words.contains("cannot write"), "{words}");
+    assert!(words.contains("targets/0/regions/4/start"), "{words}");
+    fake.assert_released();
+}
+
+#[test]
+fn a_window_without_results_is_an_error() {
+    let fake = Fake::new();
+    let finished = start(&fake).expect("started").finish();
+    assert!(matches!(
+        finished,
+        Err(DamonError::TooSlow { regions: 4, .. })
+    ));
+    fake.assert_released();
+}
+
+#[test]
+fn only_what_a_dead_manager_left_is_stopped() {
+    let fake = Fake::new();
+    let stopped = || fake.damon().stop_leftover().expect("readable");
+    let mark = format!("kdamonds/{MARKED_FILE}");
+    let session = start(&fake).expect("started");
+    assert!(!stopped(), "its manager lives");
+    assert_eq!(fake.get("kdamonds/0/state"), "on");
+    std::mem::forget(session);
+
+    fake.set(&mark, "1000000\n");
+    assert!(!stopped(), "not a manager's");
+
+    let above_pid_max = 1 << 30;
+    fake.set(&mark, &(OWNER_MARK | above_pid_max).to_string());
+    assert!(stopped());
+    fake.assert_released();
+    assert!(!stopped(), "nothing left");
+}
