@@ -22,19 +22,7 @@ impl ProcessHandle {
     /// # Errors
     /// It is gone, a kernel thread, or somebody else's.
     pub fn open(pid: u32) -> Result<Self, LinuxError> {
-        let fd = pidfd_open(pid)?;
-        let stat = stat_of(pid)?;
-        const PF_KTHREAD: u32 = 0x0020_0000;
-        if stat.flags & PF_KTHREAD != 0 {
-            return Err(LinuxError::KernelThread(pid));
-        }
-        let handle = Self {
-            id: ProcessId {
-                pid,
-                start_ticks: stat.starttime,
-            },
-            fd,
-        };
+        let handle = Self::of_child(pid)?;
         // Reading its maps takes the same privilege as everything we do to it.
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
@@ -46,6 +34,24 @@ impl ProcessHandle {
             }
             Err(_) => Err(LinuxError::NoSuchProcess(pid)),
         }
+    }
+
+    /// Opens a child of ours, which may have ended already.
+    ///
+    /// # Errors
+    /// It is no child of ours, or a kernel thread.
+    pub fn of_child(pid: u32) -> Result<Self, LinuxError> {
+        const PF_KTHREAD: u32 = 0x0020_0000;
+        let fd = pidfd_open(pid)?;
+        let stat = stat_of(pid)?;
+        if stat.flags & PF_KTHREAD != 0 {
+            return Err(LinuxError::KernelThread(pid));
+        }
+        let start_ticks = stat.starttime;
+        Ok(Self {
+            id: ProcessId { pid, start_ticks },
+            fd,
+        })
     }
 
     /// The pidfd.

@@ -5,12 +5,31 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// SIGINT and SIGTERM as something to wait for. While it exists they don't kill the program.
 #[derive(Debug)]
 pub struct StopSignals {
-    fd: SignalFd,
+    /// None: somebody else takes care of the signals.
+    fd: Option<SignalFd>,
+}
+
+/// Has the program that `command` starts get SIGINT and SIGTERM again: a child inherits what its parent
+/// holds back.
+pub fn let_signals_through(command: &mut Command) {
+    // SAFETY: between fork and exec only the signal mask is changed, by a system call.
+    unsafe {
+        command.pre_exec(|| Ok(both().thread_unblock()?));
+    }
+}
+
+fn both() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGINT);
+    set.add(Signal::SIGTERM);
+    set
 }
 
 /// What ended a wait.
@@ -27,9 +46,7 @@ pub enum Waited {
 impl StopSignals {
     /// Takes the two signals over for all threads started from now on.
     pub fn take_over() -> Result<Self, LinuxError> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
+        let set = both();
         let failed = |errno| LinuxError::Call {
             call: "waiting for signals",
             errno,
@@ -37,7 +54,12 @@ impl StopSignals {
         set.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let fd = SignalFd::with_flags(&set, flags).map_err(failed)?;
-        Ok(Self { fd })
+        Ok(Self { fd: Some(fd) })
+    }
+
+    /// For a manager inside a program that takes care of signals itself.
+    pub fn left_alone() -> Self {
+        Self { fd: None }
     }
 
     /// Waits for a signal, the end of one of `processes` (pidfds), or the end of `timeout`.
@@ -45,7 +67,11 @@ impl StopSignals {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut fds = vec![PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+            let signals = self.fd.iter().map(AsFd::as_fd);
+            let mut fds: Vec<_> = signals
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
+            let signals = fds.len();
             fds.extend(
                 processes
                     .iter()
@@ -61,10 +87,10 @@ impl StopSignals {
                 }
                 continue;
             }
-            if let Ok(Some(signal)) = self.fd.read_signal() {
+            if let Some(Ok(Some(signal))) = self.fd.as_ref().map(SignalFd::read_signal) {
                 return Waited::Signal(signal.ssi_signo as i32);
             }
-            if fds[1..]
+            if fds[signals..]
                 .iter()
                 .any(|fd| fd.revents().is_some_and(|events| !events.is_empty()))
             {
@@ -76,10 +102,10 @@ impl StopSignals {
 
 impl Drop for StopSignals {
     fn drop(&mut self) {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
+        if self.fd.is_none() {
+            return;
+        }
         // Fails only for an invalid set.
-        let _ = set.thread_unblock();
+        let _ = both().thread_unblock();
     }
 }

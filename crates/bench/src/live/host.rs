@@ -2,10 +2,14 @@
 
 use super::error::BenchError;
 use crate::workload::Workload;
-use hawkeye_linux::thp_settings::{THP_DIR, read_setting, restrain_khugepaged};
+use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
+use hawkeye_linux::thp_settings::{THP_DIR, read_setting, restore_leftovers, restrain_khugepaged};
 use hawkeye_linux::{Means, Takeover};
 use hawkeye_policy::BloatThreshold;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 /// The machine, and the program that workloads are started with.
 pub struct Host {
@@ -19,6 +23,7 @@ impl Host {
     /// # Errors
     /// Another manager is running, or nothing can be managed here.
     pub fn take_over(program: PathBuf) -> Result<Self, BenchError> {
+        restore_on_signals()?;
         let mut takeover = Takeover::begin("bench")?;
         if !takeover.decision().can_manage {
             return Err(BenchError::Impossible(takeover.decision().verdict.clone()));
@@ -59,9 +64,27 @@ impl Host {
 
     /// Starts a workload, given as on the command line.
     pub fn start(&self, words: &str) -> Result<Workload, BenchError> {
-        let words = std::iter::once("workload").chain(words.split_whitespace());
-        Ok(Workload::spawn(&self.program, words)?)
+        let mut command = Command::new(&self.program);
+        command.arg("workload").args(words.split_whitespace());
+        let_signals_through(&mut command);
+        Ok(Workload::spawn_command(command)?)
     }
+}
+
+/// Ends the program at SIGINT or SIGTERM, with every setting put back.
+fn restore_on_signals() -> Result<(), BenchError> {
+    let signals = StopSignals::take_over()?;
+    std::thread::spawn(move || {
+        loop {
+            if let Waited::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
+                if let Err(error) = restore_leftovers(&state_dir()) {
+                    eprintln!("hawkeye: {error}; `hawkeye restore` tries again");
+                }
+                std::process::exit(128 + signal);
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Memory that could be had without pushing anything out, in bytes.

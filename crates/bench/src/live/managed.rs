@@ -37,7 +37,7 @@ pub fn manage(
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let scope = Scope::Processes(vec![ProcessHandle::open(pid)?]);
     let before = hawkeye_linux::live::own_cpu();
-    let machine = LinuxMachine::new(means, scope, StopSignals::take_over()?);
+    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
     let mut manager = Manager::new(machine, policy, settings)?;
     while manager.step() != Wake::Stop {
         if enough(manager.journal()) || manager.machine().now() >= at_most {

@@ -26,6 +26,8 @@ impl Session {
     pub fn begin(options: &ManagingOptions, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
         let policy = options.make_policy(&settings)?;
+        // First: a signal that came in between would leave settings changed until the next start.
+        let signals = StopSignals::take_over()?;
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
         if !decision.can_manage {
@@ -43,7 +45,7 @@ impl Session {
         }
         let means = takeover.means()?;
         Ok(Self {
-            signals: StopSignals::take_over()?,
+            signals,
             takeover,
             policy,
             settings,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_linux::Scope;
 use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::stop::let_signals_through;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
@@ -31,19 +32,13 @@ impl Run {
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
         let session = Session::begin(&self.options, &format!("run {name}"))?;
-        let mut child = Command::new(&self.command[0])
-            .args(&self.command[1..])
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]);
+        let_signals_through(&mut command);
+        let child = command
             .spawn()
             .with_context(|| format!("could not start {name}"))?;
-        let root = match ProcessHandle::open(child.id()) {
-            Ok(root) => root,
-            Err(error) => {
-                // Already over, or not ours to manage: it ran, so its status counts.
-                let status = child.wait().context("waiting for the program")?;
-                eprintln!("hawkeye: {name} was not managed: {error}");
-                return Ok(ExitCode::from(status.code().unwrap_or(1) as u8));
-            }
-        };
+        let root = ProcessHandle::of_child(child.id())?;
         let mut managed = session.manage(Scope::Family(root), || {})?;
         let (status, used) = program::wait(child.id()).context("waiting for the program")?;
         let code = program::exit_code(status);

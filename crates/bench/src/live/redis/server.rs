@@ -195,6 +195,7 @@ fn output(program: &str, words: &[&str]) -> Result<String, BenchError> {
 }
 
 fn spawn(command: &mut Command) -> Result<Child, BenchError> {
+    hawkeye_linux::stop::let_signals_through(command);
     let program = command.get_program().to_string_lossy().into_owned();
     command
         .spawn()

@@ -1,0 +1,212 @@
+//! The machine, taken in turns, and the program under test.
+
+use hawkeye_bench::workload::{Event, Workload};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The program.
+pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
+
+/// The machine for one test, with a state folder of its own.
+pub struct Machine {
+    _turn: MutexGuard<'static, ()>,
+    pub state: PathBuf,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.state);
+    }
+}
+
+/// Takes the machine for the test of this name; `None`, and a line for the count of skipped tests,
+/// where it can't be managed.
+pub fn machine(test: &str) -> Option<Machine> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed leaves no harm to the next one.
+    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(why) = unmanageable() {
+        skip(test, why);
+        return None;
+    }
+    let state = std::env::temp_dir().join(format!("hawkeye-live-{}-{test}", std::process::id()));
+    std::fs::create_dir_all(&state).expect("a temporary folder");
+    Some(Machine { _turn: turn, state })
+}
+
+/// Notes that a test can't run here.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("opens");
+        writeln!(file, "{test}: {why}").expect("notes the skipped test");
+    }
+}
+
+fn unmanageable() -> Option<&'static str> {
+    static WHY: OnceLock<Option<String>> = OnceLock::new();
+    WHY.get_or_init(|| {
+        let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
+        let output = Command::new(HAWKEYE)
+            .args(["doctor", "--json"])
+            .env("HAWKEYE_STATE_DIR", &state)
+            .output()
+            .expect("the doctor starts");
+        let _ = std::fs::remove_dir_all(state);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        match found["can_manage"].as_bool() {
+            Some(true) => None,
+            Some(false) => Some(found["verdict"].to_string()),
+            None => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    })
+    .as_deref()
+}
+
+impl Machine {
+    /// The program with these arguments.
+    pub fn hawkeye(&self, words: &str) -> Command {
+        let mut command = Command::new(HAWKEYE);
+        command
+            .args(words.split_whitespace())
+            .env("HAWKEYE_STATE_DIR", &self.state);
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn output(&self, words: &str) -> Output {
+        self.hawkeye(words)
+            .stdin(Stdio::null())
+            .output()
+            .expect("hawkeye starts")
+    }
+
+    /// Runs `hawkeye run OPTIONS --json FILE -- hawkeye workload WORKLOAD`; its exit code and summary.
+    pub fn run_workload(&self, options: &str, workload: &str) -> (i32, Value) {
+        let json = self.state.join("summary.json");
+        let output = self.output(&format!(
+            "run {options} --json {} -- {HAWKEYE} workload {workload}",
+            json.display()
+        ));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().expect("hawkeye exits");
+        let summary = read_json(&json).unwrap_or_else(|| panic!("no summary; it said: {said}"));
+        assert!(!said.contains("panicked"), "{said}");
+        (code, summary)
+    }
+
+    /// Starts `hawkeye attach OPTIONS --json FILE PID`.
+    pub fn attach(&self, options: &str, pid: u32) -> Attached {
+        let json = self.state.join("summary.json");
+        let child = self
+            .hawkeye(&format!("attach {options} --json {} {pid}", json.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hawkeye starts");
+        Attached { child, json }
+    }
+}
+
+/// A manager at work; killed when dropped.
+pub struct Attached {
+    pub child: std::process::Child,
+    json: PathBuf,
+}
+
+impl Attached {
+    /// Interrupts it and reads its summary.
+    pub fn interrupt(mut self) -> Value {
+        signal(self.child.id(), libc::SIGINT);
+        self.finish()
+    }
+
+    /// Waits for its end and reads its summary.
+    pub fn finish(&mut self) -> Value {
+        let status = wait(&mut self.child, Duration::from_secs(30));
+        assert_eq!(status, Some(0), "hawkeye attach ends well");
+        read_json(&self.json).expect("a summary")
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal.
+pub fn signal(pid: u32, signal: i32) {
+    // SAFETY: a plain system call.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Waits for a child; its exit code, or none if it took longer or was killed.
+pub fn wait(child: &mut std::process::Child, at_most: Duration) -> Option<i32> {
+    let mut status = None;
+    until(at_most, || {
+        status = child.try_wait().expect("it is our child");
+        status.is_some()
+    });
+    status?.code()
+}
+
+/// Waits until something is so; whether it was in time.
+pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + at_most;
+    while Instant::now() < deadline {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    is_so()
+}
+
+/// Starts a workload; it and its pid.
+pub fn workload(words: &str) -> (Workload, u32) {
+    let words = std::iter::once("workload").chain(words.split_whitespace());
+    let mut workload = Workload::spawn(HAWKEYE, words).expect("the workload starts");
+    let pid = workload.wait_ready().expect("the workload gets ready").pid;
+    (workload, pid)
+}
+
+/// Resident and huge memory, by the workload's own word.
+pub fn memory(workload: &mut Workload) -> (u64, u64) {
+    let request = hawkeye_bench::workload::Request::Rss;
+    match workload.request(request, Duration::from_secs(30)) {
+        Ok(Event::Rss {
+            rss_bytes,
+            huge_bytes,
+        }) => (rss_bytes, huge_bytes),
+        other => panic!("no figures but {other:?}"),
+    }
+}
+
+/// Has the workload check every byte.
+pub fn assert_unharmed(workload: &mut Workload) {
+    let request = hawkeye_bench::workload::Request::Verify;
+    match workload.request(request, Duration::from_secs(60)) {
+        Ok(Event::Verified {
+            bad_bytes: 0,
+            checked_bytes,
+            ..
+        }) => assert!(checked_bytes > 0),
+        other => panic!("contents changed: {other:?}"),
+    }
+}
+
+fn read_json(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}

@@ -1,0 +1,13 @@
+//! Tests against the running kernel. They need root, and take the machine for themselves, one at a
+//! time; where the machine can't be managed they count as skipped.
+
+mod attach;
+mod bad_input;
+mod common;
+mod doctor;
+mod recovery;
+mod run;
+mod safety;
+mod sampling;
+mod targets;
+mod torture;

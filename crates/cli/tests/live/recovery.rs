@@ -1,0 +1,179 @@
+//! Bloat taken back, and what was freed left free.
+
+use crate::common::{assert_unharmed, machine, memory, until, workload};
+use hawkeye_bench::live::manage;
+use hawkeye_bench::workload::Request;
+use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, Means, Scope, remote_advice, system_memory};
+use hawkeye_manager::{Machine as _, Promoted, Settings};
+use hawkeye_policy::{CpuBudget, Watermarks};
+use std::time::Duration;
+
+fn means() -> Means {
+    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
+    probe::means(&probe::decide(&facts)).expect("sets up")
+}
+
+/// Watermarks under what is in use, as if memory were short.
+fn short_of_memory() -> String {
+    let used = system_memory::read(&[]).expect("reads").machine.percent();
+    format!("--watermarks {:.3},{:.3}", used / 2.0, used / 4.0)
+}
+
+#[test]
+fn bloat_is_taken_back_to_the_page_and_contents_stay() {
+    let Some(machine) = machine("bloat_is_taken_back_to_the_page") else {
+        return;
+    };
+    let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
+    let (before, huge) = memory(&mut program);
+    assert_eq!(huge, 128 << 20);
+    let attached = machine.attach(
+        &format!("--policy none --cpu 100 {}", short_of_memory()),
+        pid,
+    );
+    let used = 64 * 100 * 4096;
+    let target = before - (128 << 20) + used;
+    let small = until(Duration::from_secs(20), || {
+        memory(&mut program).0 <= target + (1 << 20)
+    });
+    let (after, _) = memory(&mut program);
+    let summary = attached.interrupt();
+    assert!(small, "{after} of {target}: {summary}");
+    assert_eq!(summary["split"], 64);
+    assert_eq!(
+        summary["recovered_bytes"].as_u64(),
+        Some((128 << 20) - used)
+    );
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn pages_with_only_their_last_byte_in_use_are_kept() {
+    let Some(machine) = machine("pages_with_only_their_last_byte_in_use") else {
+        return;
+    };
+    let (mut program, pid) = workload("bloat --mib 32 --used 100 --tail-byte --pages huge");
+    let attached = machine.attach(
+        &format!("--policy none --cpu 100 {}", short_of_memory()),
+        pid,
+    );
+    std::thread::sleep(Duration::from_secs(3));
+    let summary = attached.interrupt();
+    assert_eq!(
+        summary["recovered_bytes"].as_u64(),
+        Some(16 * 412 * 4096),
+        "{summary}"
+    );
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_full_huge_page_is_not_split() {
+    let Some(machine) = machine("a_full_huge_page_is_not_split") else {
+        return;
+    };
+    let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
+    let attached = machine.attach(
+        &format!("--policy none --cpu 100 {}", short_of_memory()),
+        pid,
+    );
+    std::thread::sleep(Duration::from_secs(3));
+    let summary = attached.interrupt();
+    assert_eq!(summary["split"], 0);
+    assert!(summary["scanned"].as_u64() >= Some(16), "{summary}");
+    assert_eq!(memory(&mut program).1, 32 << 20);
+}
+
+#[test]
+fn memory_that_its_owner_has_just_freed_is_not_refilled() {
+    let Some(_machine) = machine("freed_memory_is_not_refilled") else {
+        return;
+    };
+    let (mut program, pid) = workload("burner --mib 64 --pages base");
+    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
+    let signals = StopSignals::take_over().expect("signals");
+    let mut machine = LinuxMachine::new(means(), scope, signals);
+    let process = machine.processes()[0];
+    let sampled = machine.sample(process).expect("samples");
+    program
+        .request(Request::DontNeed(90), Duration::from_secs(10))
+        .expect("frees");
+    let (before, _) = memory(&mut program);
+    for r in sampled.regions.iter().filter(|r| r.present == 512) {
+        let outcome = machine.promote(process, r.region, r.present);
+        assert_eq!(outcome, Ok(Promoted::Freed), "{r:?}");
+    }
+    assert_eq!(memory(&mut program), (before, 0));
+}
+
+#[test]
+fn regions_that_were_split_are_promoted_again() {
+    let Some(_machine) = machine("regions_that_were_split_are_promoted_again") else {
+        return;
+    };
+    let (_program, pid) = workload("random --mib 32 --pages base --quiet --seconds 60");
+    let settings = Settings {
+        period: Duration::from_secs(1),
+        window: Duration::from_millis(100),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        ..Settings::default()
+    };
+    let promote = |at_least: u64| {
+        let promoted = manage(
+            means(),
+            pid,
+            "hawkeye-g",
+            settings,
+            Duration::from_secs(20),
+            |j| j.totals().promoted >= at_least,
+        );
+        promoted.expect("manages").journal
+    };
+    let first = promote(16);
+    assert!(first.totals().promoted >= 16);
+    let process = ProcessHandle::open(pid).expect("opens");
+    let mut split = 0;
+    for entry in first.entries() {
+        if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
+            split += u64::from(remote_advice::split(&process, *region).is_ok());
+        }
+    }
+    assert!(split >= 16);
+    assert!(promote(split).totals().promoted >= split);
+}
+
+#[test]
+fn what_was_recovered_is_not_promoted_until_it_is_used() {
+    let Some(_machine) = machine("what_was_recovered_is_not_promoted") else {
+        return;
+    };
+    let (mut program, pid) = workload("bloat --mib 32 --used 100 --pages huge");
+    let used = system_memory::read(&[]).expect("reads").machine.percent();
+    // The low mark is out of reach, so recovery goes through everything once; then promotion may go on,
+    // and verifying touches every page.
+    let settings = Settings {
+        period: Duration::from_secs(1),
+        window: Duration::from_millis(300),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        watermarks: Watermarks::new((used * 0.99).max(0.02), 0.01).expect("in range"),
+        ..Settings::default()
+    };
+    let managed = manage(
+        means(),
+        pid,
+        "hawkeye-g",
+        settings,
+        Duration::from_secs(5),
+        |journal| {
+            if journal.totals().split == 16 {
+                let _ = program.command(Request::Verify);
+            }
+            false
+        },
+    );
+    let totals = managed.expect("manages").journal.totals().clone();
+    assert_eq!((totals.split, totals.promoted), (16, 0), "{totals:?}");
+}

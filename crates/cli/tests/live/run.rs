@@ -1,0 +1,113 @@
+//! `hawkeye run`.
+
+use crate::common::{HAWKEYE, machine, signal, until, wait};
+use std::process::Stdio;
+use std::time::Duration;
+
+#[test]
+fn the_programs_status_is_passed_on() {
+    let Some(machine) = machine("the_programs_status_is_passed_on") else {
+        return;
+    };
+    let (code, summary) = machine.run_workload("", "exit-after --ms 1200 --status 7");
+    assert_eq!(code, 7);
+    assert_eq!(summary["exit_status"], 7);
+}
+
+#[test]
+fn the_summary_has_every_promised_field() {
+    let Some(machine) = machine("the_summary_has_every_promised_field") else {
+        return;
+    };
+    let (_, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64");
+    for field in [
+        "policy",
+        "wall_s",
+        "exit_status",
+        "promoted",
+        "split",
+        "recovered_bytes",
+        "filled_ahead_bytes",
+        "errors",
+        "manager_cpu_s",
+        "longest_call_ms",
+    ] {
+        assert!(!summary[field].is_null(), "{field} in {summary}");
+    }
+    let program = &summary["program"];
+    for field in [
+        "user_s",
+        "system_s",
+        "minor_faults",
+        "rss_peak_bytes",
+        "rss_end_bytes",
+        "huge_end_bytes",
+    ] {
+        assert!(program[field].is_number(), "{field} in {program}");
+    }
+    assert!(
+        program["rss_peak_bytes"].as_u64() >= Some(64 << 20),
+        "{program}"
+    );
+    assert!(
+        program["minor_faults"].as_u64() >= Some(16_384),
+        "{program}"
+    );
+}
+
+#[test]
+fn standard_output_belongs_to_the_program() {
+    let Some(machine) = machine("standard_output_belongs_to_the_program") else {
+        return;
+    };
+    let output = machine.output("run -- echo only this");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "only this\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hawkeye: echo ended with status 0"));
+}
+
+#[test]
+fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
+    let Some(machine) = machine("sigterm_is_forwarded") else {
+        return;
+    };
+    let mut child = machine
+        .hawkeye("run -- sleep 60")
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("hawkeye starts");
+    let started = || {
+        let family = hawkeye_linux::process::family(child.id());
+        family.iter().any(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
+        })
+    };
+    assert!(until(Duration::from_secs(10), started), "sleep is started");
+    // Past the program's start, when management has begun.
+    std::thread::sleep(Duration::from_millis(300));
+    signal(child.id(), libc::SIGTERM);
+    assert_eq!(
+        wait(&mut child, Duration::from_secs(10)),
+        Some(128 + libc::SIGTERM)
+    );
+}
+
+#[test]
+fn children_of_the_program_are_managed_too() {
+    let Some(machine) = machine("children_of_the_program_are_managed_too") else {
+        return;
+    };
+    let json = machine.state.join("family.json");
+    let script = format!("{HAWKEYE} workload sequential --mib 64 --seconds 6 >/dev/null; exit 3");
+    let output = machine
+        .hawkeye(&format!(
+            "run --period 1 --window 0.1 --cpu 50 --json {}",
+            json.display()
+        ))
+        .args(["--", "sh", "-c", &script])
+        .output()
+        .expect("hawkeye starts");
+    assert_eq!(output.status.code(), Some(3));
+    let summary: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(json).expect("reads")).expect("JSON");
+    assert!(summary["promoted"].as_u64() >= Some(30), "{summary}");
+}

@@ -1,0 +1,182 @@
+//! The rules that keep users' programs safe. Rule 1 is `torture`, rule 5 the probe's own tests.
+
+use crate::common::{Machine, machine, memory, signal, until, workload};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const MAX_PTES_NONE: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+
+fn setting() -> String {
+    fs::read_to_string(MAX_PTES_NONE)
+        .expect("reads")
+        .trim()
+        .to_owned()
+}
+
+fn wait_for_change(machine: &Machine) {
+    let saved = machine.state.join("settings.json");
+    assert!(until(Duration::from_secs(10), || saved.exists()
+        && setting() == "63"));
+}
+
+#[test]
+fn settings_are_put_back_at_the_end() {
+    let Some(machine) = machine("settings_are_put_back_at_the_end") else {
+        return;
+    };
+    let before = setting();
+    let (_program, pid) = workload("burner --mib 4");
+    let attached = machine.attach("", pid);
+    wait_for_change(&machine);
+    attached.interrupt();
+    assert_eq!(setting(), before);
+    assert!(!machine.state.join("settings.json").exists());
+}
+
+#[test]
+fn after_kill_9_the_next_start_puts_settings_back() {
+    let Some(machine) = machine("after_kill_9_the_next_start_puts_settings_back") else {
+        return;
+    };
+    let before = setting();
+    let (_program, pid) = workload("burner --mib 4");
+    let mut attached = machine.attach("", pid);
+    wait_for_change(&machine);
+    signal(attached.child.id(), libc::SIGKILL);
+    let _ = attached.child.wait();
+    assert_eq!(setting(), "63", "nobody could put it back");
+    machine.output("run -- true");
+    assert_eq!(setting(), before);
+}
+
+#[test]
+fn after_kill_9_restore_puts_settings_back_and_says_so() {
+    let Some(machine) = machine("after_kill_9_restore_puts_settings_back") else {
+        return;
+    };
+    let before = setting();
+    let (_program, pid) = workload("burner --mib 4");
+    let mut attached = machine.attach("", pid);
+    wait_for_change(&machine);
+    signal(attached.child.id(), libc::SIGKILL);
+    let _ = attached.child.wait();
+    let output = machine.output("restore");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains(MAX_PTES_NONE), "{said}");
+    assert_eq!(setting(), before);
+    let again = machine.output("restore");
+    assert!(String::from_utf8_lossy(&again.stdout).contains("Nothing to restore"));
+}
+
+#[test]
+fn nothing_is_promoted_above_the_high_watermark() {
+    let Some(machine) = machine("nothing_is_promoted_above_the_high_watermark") else {
+        return;
+    };
+    let options = "--policy linux --rate 1000 --period 1 --window 0.1 --watermarks 0.2,0.1";
+    let (code, summary) = machine.run_workload(options, "burner --mib 64 --pages base --seconds 4");
+    assert_eq!(code, 0);
+    assert_eq!(summary["promoted"], 0);
+    assert!(
+        summary["notes"].to_string().contains("high watermark"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
+    let Some(machine) = machine("a_full_cgroup_holds_promotion") else {
+        return;
+    };
+    let Some(group) = Cgroup::new("hawkeye-live", 100 << 20) else {
+        crate::common::skip(
+            "a_full_cgroup_holds_promotion",
+            "no cgroup can be made here",
+        );
+        return;
+    };
+    let script = format!(
+        "echo $$ >{}/cgroup.procs; exec {} workload bloat --mib 96 --used 100 --pages huge",
+        group.path.display(),
+        crate::common::HAWKEYE
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]);
+    let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let pid = program.wait_ready().expect("gets ready").pid;
+    let attached = machine.attach("--policy hawkeye-g --cpu 100", pid);
+    let small = until(Duration::from_secs(15), || {
+        memory(&mut program).0 < 80 << 20
+    });
+    let summary = attached.interrupt();
+    assert!(small, "{summary}");
+    assert_eq!(summary["promoted"], 0);
+    // Only down to the low watermark: the rest of the group's limit is there to be used.
+    assert!(memory(&mut program).0 > 50 << 20, "{summary}");
+    crate::common::assert_unharmed(&mut program);
+}
+
+#[test]
+fn the_cpu_budget_is_kept_by_doing_less() {
+    let Some(machine) = machine("the_cpu_budget_is_kept_by_doing_less") else {
+        return;
+    };
+    // A minute's worth of 0.1 % is 60 ms; one piece of work may go over it.
+    let options = "--policy linux --rate 100000 --period 1 --window 0.1 --cpu 0.1";
+    let (_, summary) = machine.run_workload(options, "burner --mib 1024 --pages base --seconds 6");
+    assert!(summary["manager_cpu_s"].as_f64() < Some(0.2), "{summary}");
+    assert!(summary["promoted"].as_u64() < Some(500), "{summary}");
+}
+
+#[test]
+fn a_second_manager_refuses_and_names_the_first() {
+    let Some(machine) = machine("a_second_manager_refuses") else {
+        return;
+    };
+    let (_program, pid) = workload("burner --mib 4");
+    let attached = machine.attach("", pid);
+    wait_for_change(&machine);
+    let output = machine.output("run -- true");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    let first = format!("process {} (attach {pid})", attached.child.id());
+    assert!(said.contains(&first), "{said}");
+    attached.interrupt();
+    assert_eq!(machine.output("run -- true").status.code(), Some(0));
+}
+
+/// A memory cgroup of version 2 or 1, removed when dropped.
+struct Cgroup {
+    path: std::path::PathBuf,
+}
+
+impl Cgroup {
+    fn new(name: &str, limit_bytes: u64) -> Option<Self> {
+        use hawkeye_linux::cgroup::{CgroupVersion, memory_hierarchy};
+        let (version, root) = memory_hierarchy()?;
+        let path = Path::new(&root).join(name);
+        fs::create_dir_all(&path).ok()?;
+        let group = Self { path };
+        let file = match version {
+            CgroupVersion::V2 => "memory.max",
+            CgroupVersion::V1 => "memory.limit_in_bytes",
+        };
+        fs::write(group.path.join(file), limit_bytes.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its members must be gone first; they are reaped by then.
+        let removed = until(Duration::from_secs(5), || {
+            fs::remove_dir(&self.path).is_ok()
+        });
+        assert!(
+            removed || std::thread::panicking(),
+            "{} stays",
+            self.path.display()
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! Rule 1: memory contents never change, whatever is done to the pages under them.
+
+use crate::common::{machine, workload};
+use hawkeye_bench::workload::Event;
+use hawkeye_linux::mappings;
+use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::{access_bits, remote_advice};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// `HAWKEYE_TORTURE_S` makes it longer.
+fn seconds() -> u64 {
+    std::env::var("HAWKEYE_TORTURE_S")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(60)
+}
+
+/// Promotes all that is not huge and splits all that is, in two threads, as fast as they can.
+#[test]
+fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
+    let Some(_machine) = machine("torture") else {
+        return;
+    };
+    let seconds = seconds();
+    let (mut program, pid) = workload(&format!(
+        "torture --mib 2048 --threads 8 --seconds {seconds}"
+    ));
+    let process = ProcessHandle::open(pid).expect("opens");
+    let over = AtomicBool::new(false);
+    let promoted = AtomicU64::new(0);
+    let split = AtomicU64::new(0);
+    let end = std::thread::scope(|scope| {
+        for (huge, done) in [(false, &promoted), (true, &split)] {
+            let (process, over) = (&process, &over);
+            scope.spawn(move || hammer(process, huge, done, over));
+        }
+        let end = loop {
+            match program.next_event(Duration::from_secs(seconds + 60)) {
+                Ok(Event::Progress { .. }) => {}
+                other => break other,
+            }
+        };
+        over.store(true, Ordering::Relaxed);
+        end
+    });
+    let (promoted, split) = (promoted.into_inner(), split.into_inner());
+    let Ok(Event::Done(totals)) = end else {
+        panic!("after {promoted} promotions and {split} splits: {end:?}");
+    };
+    eprintln!("{promoted} promoted, {split} split, {totals:?}");
+    assert!(
+        promoted > 100 && split > 100,
+        "{promoted} promoted, {split} split"
+    );
+    assert!(program.finish().is_ok_and(|status| status.success()));
+}
+
+fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {
+    let mut tables = PageTables::load().expect("loads");
+    let target = tables.bind(process.id.pid).expect("binds");
+    while !over.load(Ordering::Relaxed) {
+        let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+        let mut found = Vec::new();
+        // The program may end at any time.
+        let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
+        for sample in found.iter().filter(|sample| sample.huge == huge) {
+            let result = if huge {
+                remote_advice::split(process, sample.region)
+            } else {
+                remote_advice::collapse(process, sample.region)
+            };
+            done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+        }
+        let _ = access_bits::clear(process.id.pid);
+    }
+}
+
+/// The same by the manager itself: it promotes, and as memory counts as short at once, takes back.
+#[test]
+fn no_byte_changes_under_the_manager() {
+    let Some(machine) = machine("torture_under_the_manager") else {
+        return;
+    };
+    let options = "--period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
+    let (code, summary) =
+        machine.run_workload(options, "torture --mib 512 --threads 4 --seconds 10");
+    assert_eq!(code, 0, "{summary}");
+    assert!(summary["promoted"].as_u64() > Some(10), "{summary}");
+}
