@@ -1,6 +1,6 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
-//! [`facts`] tries every primitive on a throw-away child; [`decide`] is pure and turns facts into
+//! [`facts`] tries every primitive on a throw-away child; [`mod@decide`] is pure and turns facts into
 //! capabilities, each with how it was checked, what is lost without it and what would bring it;
 //! [`means`] sets up what was chosen.
 
