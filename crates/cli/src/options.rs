@@ -3,7 +3,7 @@
 use clap::Args;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::{BloatThreshold, CpuBudget, Policy, Rate, Watermarks};
+use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,6 +25,10 @@ pub struct ManagingOptions {
     /// Seconds that a sampling window lasts.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     window: Duration,
+
+    /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
+    #[arg(long, value_name = "WEIGHT", default_value = "0.4", value_parser = average)]
+    average: CoverageAverage,
 
     /// Promote at most N regions in all.
     #[arg(long, value_name = "N")]
@@ -58,6 +62,7 @@ impl ManagingOptions {
         let settings = Settings {
             period: self.period,
             window: self.window,
+            average: self.average,
             max_promotions: self.max_promotions,
             rate: self.rate,
             cpu: self.cpu,
@@ -98,6 +103,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no time: more than 0 seconds are needed"))
 }
 
+fn average(text: &str) -> Result<CoverageAverage, String> {
+    CoverageAverage::new(number(text)?).map_err(|error| error.to_string())
+}
+
 fn rate(text: &str) -> Result<Rate, String> {
     Rate::per_second(number(text)?).map_err(|error| error.to_string())
 }
@@ -130,6 +139,7 @@ mod tests {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
+        assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());
         assert!(bloat("0").is_err() && bloat("513").is_err() && bloat("512").is_ok());
         let unknown = known_policy("best").expect_err("there is no such policy");

@@ -134,14 +134,19 @@ impl fmt::Display for Summary {
                 .collect();
             writeln!(f, "  refused     {}", errors.join(", "))?;
         }
+        // Of less than a second no share can be told.
+        let share = if self.wall_s >= 1.0 {
+            format!(
+                " ({:.1} % of a core)",
+                self.manager_cpu_s * 100.0 / self.wall_s
+            )
+        } else {
+            String::new()
+        };
         writeln!(
             f,
-            "  manager     {:.2} s CPU ({:.1} % of a core), longest call {:.1} ms, {} windows by {}",
-            self.manager_cpu_s,
-            self.manager_cpu_s * 100.0 / self.wall_s.max(0.001),
-            self.longest_call_ms,
-            self.samples,
-            self.sampler,
+            "  manager     {:.2} s CPU{share}, longest call {:.1} ms, {} windows by {}",
+            self.manager_cpu_s, self.longest_call_ms, self.samples, self.sampler,
         )?;
         for note in &self.notes {
             writeln!(f, "  note        {note}")?;

@@ -52,8 +52,9 @@ impl Takeover {
     }
 }
 
-/// A manager that was killed in a sampling window leaves a kdamond running.
-fn stop_leftover_damon() {
+/// Stops the kdamond that a manager leaves running when it is killed in a sampling window. Nobody
+/// else's is touched. The caller holds the [`Instance`] lock.
+pub fn stop_leftover_damon() {
     match Damon::default().stop_leftover() {
         Ok(true) => tracing::info!("stopped the DAMON session of a manager that was killed"),
         Ok(false) | Err(DamonError::Absent(_)) => {}

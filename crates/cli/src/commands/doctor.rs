@@ -5,6 +5,7 @@ use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::probe::{self, Decision, Extent, Facts};
+use hawkeye_linux::takeover::stop_leftover_damon;
 use hawkeye_linux::thp_settings::SettingsGuard;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ fn gather() -> Result<Facts, LinuxError> {
     match Instance::claim(&state, "doctor") {
         Ok(_instance) => {
             let mut settings = SettingsGuard::start(&state)?;
+            stop_leftover_damon();
             probe::gather(Extent::Everything, Some(&mut settings))
         }
         Err(_) => probe::gather(Extent::Everything, None),

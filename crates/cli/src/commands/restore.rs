@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::instance::{Instance, state_dir};
+use hawkeye_linux::takeover::stop_leftover_damon;
 use hawkeye_linux::thp_settings::restore_leftovers;
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ impl Restore {
     pub fn execute(self) -> Result<ExitCode> {
         let state = state_dir();
         let _instance = Instance::claim(&state, "restore")?;
+        stop_leftover_damon();
         let restored = restore_leftovers(&state)?;
         if restored.is_empty() {
             println!("Nothing to restore: every setting is as it was found.");
