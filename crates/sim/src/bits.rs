@@ -31,7 +31,7 @@ impl PageBits {
 
     pub(crate) fn contains(self, page: u16) -> bool {
         let word = self.0.get(usize::from(page / 64));
-        word.is_some_and(|word| word >> (page % 64) & 1 == 1)
+        word.is_some_and(|word| (word >> (page % 64)) & 1 == 1)
     }
 
     pub(crate) fn count(self) -> u16 {
@@ -71,7 +71,7 @@ impl PageBits {
         let mut before = 0;
         let mut runs = 0;
         for word in self.0 {
-            runs += (word & !(word << 1 | before)).count_ones() as u16;
+            runs += (word & !((word << 1) | before)).count_ones() as u16;
             before = word >> 63;
         }
         runs

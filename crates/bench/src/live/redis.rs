@@ -7,6 +7,7 @@ use super::error::BenchError;
 use super::host::{Host, available_bytes, need_bytes};
 use super::report::{Report, median};
 use hawkeye_linux::system_memory;
+use serde_json::Value;
 use server::{Managing, Server};
 use std::path::Path;
 use std::process::Command;
@@ -48,6 +49,8 @@ struct Point {
 }
 
 struct Run {
+    /// The manager's summary, where there was one.
+    managed: Option<Value>,
     full: Point,
     deleted: Point,
     short: Point,
@@ -86,6 +89,16 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
                 format!("{:.0} MiB resident", point.rss_mib),
             );
         }
+        if let Some(summary) = run.managed {
+            report.note(format!(
+                "{name}: {} promoted, {} split, {} bytes recovered, {} s of CPU, longest call {} ms",
+                summary["promoted"],
+                summary["split"],
+                summary["recovered_bytes"],
+                summary["manager_cpu_s"],
+                summary["longest_call_ms"],
+            ));
+        }
     }
     host.set_thp("enabled", "madvise")?;
     report.note(format!(
@@ -103,19 +116,19 @@ fn measure(host: &Host, system: System, keys: u64) -> Result<Run, BenchError> {
     };
     let server = Server::start(managing)?;
     server.fill(keys)?;
-    // Time for the manager's first window and its promotions; the others wait as long.
-    std::thread::sleep(Duration::from_secs(12));
+    // Time for the manager's windows and its promotions, under load; the others have it too.
+    server.load(keys, Duration::from_secs(35))?;
     let full = point(&server, keys)?;
     server.delete_four_of_five(keys)?;
-    std::thread::sleep(Duration::from_secs(3));
+    server.load(keys, Duration::from_secs(35))?;
     let deleted = point(&server, keys)?;
     press(host.program(), || server.rss_bytes())?;
     let short = point(&server, keys)?;
-    server.stop()?;
     Ok(Run {
         full,
         deleted,
         short,
+        managed: server.stop()?,
     })
 }
 

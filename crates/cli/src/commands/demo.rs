@@ -107,7 +107,7 @@ fn live(host: &Host) -> Result<Figures> {
             system: system.name().to_owned(),
             promoted: speed.promoted,
             promoted_hot: speed.promoted_hot,
-            million_reads_per_s: speed.million_reads_per_s,
+            million_reads_per_s: steadied(&speed, base),
         });
     }
     if let Some(base) = base {
@@ -138,12 +138,9 @@ fn live(host: &Host) -> Result<Figures> {
 }
 
 fn print_speed(name: &str, speed: &Speed, base: &Speed) {
-    // In shares of the all-huge program, so that a drift of the machine's speed falls out.
     let times = speed.relative() / base.relative();
-    print!(
-        "  {name:12} {:6.1} M reads/s  {times:.2} times",
-        speed.million_reads_per_s
-    );
+    let rate = steadied(speed, base);
+    print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
     if speed.promoted > 0 {
         print!(
             "  {} promotions, {} of them hot",
@@ -151,6 +148,12 @@ fn print_speed(name: &str, speed: &Speed, base: &Speed) {
         );
     }
     println!();
+}
+
+/// Million reads a second, put by what the all-huge program did in the same minute: so a drift of the
+/// machine's speed falls out.
+fn steadied(speed: &Speed, base: &Speed) -> f64 {
+    speed.relative() * base.million_reads_per_s_all_huge
 }
 
 fn print_bloat(seen: &Recovery) {

@@ -1,6 +1,7 @@
 //! A Redis server of our own, on a port of its own.
 
 use super::super::error::BenchError;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,7 +47,12 @@ impl Server {
         let mut command = match &managing {
             Managing::Run(hawkeye) => {
                 let mut command = Command::new(hawkeye);
-                command.arg("run").args(MANAGING).arg("--").args(server);
+                command
+                    .arg("run")
+                    .args(MANAGING)
+                    .arg("--json")
+                    .arg(summary_file());
+                command.arg("--").args(server);
                 command.env("HAWKEYE_STATE_DIR", state_dir());
                 command
             }
@@ -75,6 +81,8 @@ impl Server {
             command
                 .arg("attach")
                 .args(MANAGING)
+                .arg("--json")
+                .arg(summary_file())
                 .arg(this.pid.to_string());
             command.env("HAWKEYE_STATE_DIR", state_dir());
             this.manager = Some(spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))?);
@@ -92,11 +100,21 @@ impl Server {
         )
     }
 
-    /// Deletes all keys but every fifth.
+    /// Reads random keys for a while.
+    pub fn load(&self, keys: u64, length: Duration) -> Result<(), BenchError> {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            self.gets_per_s(keys)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes four of five keys, at random.
     pub fn delete_four_of_five(&self, keys: u64) -> Result<(), BenchError> {
         self.script(
-            "for i = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1 do \
-             if i % 5 ~= 0 then redis.call('DEL', string.format('key:%012d', i)) end end",
+            "math.randomseed(tonumber(ARGV[1]) + 1) \
+             for i = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1 do \
+             if math.random() < 0.8 then redis.call('DEL', string.format('key:%012d', i)) end end",
             keys,
         )
     }
@@ -138,8 +156,8 @@ impl Server {
         Ok(hawkeye_linux::process::rss_bytes(self.pid)?)
     }
 
-    /// Stops it, and whoever manages it.
-    pub fn stop(mut self) -> Result<(), BenchError> {
+    /// Stops it, and whoever manages it; the manager's summary.
+    pub fn stop(mut self) -> Result<Option<Value>, BenchError> {
         // It closes the connection instead of answering.
         let _ = cli(&["SHUTDOWN", "NOSAVE"]);
         let children = std::iter::once(&mut self.started).chain(&mut self.manager);
@@ -148,7 +166,9 @@ impl Server {
                 .wait()
                 .map_err(|source| program_error("redis-server", source))?;
         }
-        Ok(())
+        let summary = std::fs::read(summary_file()).ok();
+        let _ = std::fs::remove_file(summary_file());
+        Ok(summary.and_then(|json| serde_json::from_slice(&json).ok()))
     }
 
     fn info(&self, field: &str) -> Result<u64, BenchError> {
@@ -180,6 +200,10 @@ impl Drop for Server {
 /// The experiment itself holds the machine; a manager that it starts needs a lock of its own.
 fn state_dir() -> std::path::PathBuf {
     std::env::temp_dir().join(format!("hawkeye-bench-{}", std::process::id()))
+}
+
+fn summary_file() -> std::path::PathBuf {
+    state_dir().with_extension("json")
 }
 
 fn cli(words: &[&str]) -> Result<String, BenchError> {
