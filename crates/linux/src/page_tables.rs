@@ -230,6 +230,7 @@ fn sample(r: &types::region_record) -> RegionSample {
         zero_mapped: r.zero_mapped,
         swapped: r.swapped,
         huge: r.huge != 0,
+        walks_per_s: 0,
     }
 }
 

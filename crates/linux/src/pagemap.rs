@@ -188,6 +188,7 @@ fn count(
         zero_mapped,
         swapped,
         huge: aligned && contiguous == PAGES_PER_REGION,
+        walks_per_s: 0,
     }
 }
 

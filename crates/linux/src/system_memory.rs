@@ -23,6 +23,7 @@ pub fn read(processes: &[ProcessId]) -> Result<MemoryState, LinuxError> {
                 .or_insert_with(|| GroupMemory {
                     name,
                     usage,
+                    pressure_percent: None,
                     members: Vec::new(),
                 })
                 .members
@@ -36,6 +37,7 @@ pub fn read(processes: &[ProcessId]) -> Result<MemoryState, LinuxError> {
         },
         groups: groups.into_values().collect(),
         pressure_percent: pressure(),
+        fmfi: None,
     })
 }
 

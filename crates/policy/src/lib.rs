@@ -12,6 +12,7 @@ pub mod budget;
 pub mod cooldown;
 pub mod error;
 pub mod observation;
+pub mod overhead;
 pub mod pacing;
 pub mod page;
 pub mod plan;
@@ -19,6 +20,7 @@ pub mod policies;
 pub mod policy;
 pub mod recovered;
 pub mod recovery;
+pub mod terms;
 #[cfg(test)]
 mod testing;
 pub mod watermarks;
@@ -33,6 +35,7 @@ pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, ProcessId, ProcessSample,
     RegionSample,
 };
+pub use overhead::{Overhead, OverheadSource};
 pub use pacing::{SamplingPace, SlowdownBudget, StretchedBy};
 pub use page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 pub use plan::{Promotion, Reason};
@@ -40,4 +43,5 @@ pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{Needs, Policy};
 pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
+pub use terms::Terms;
 pub use watermarks::{Assessment, Hold, MemoryGuard, RecoverFrom, Recovering, Scope, Watermarks};

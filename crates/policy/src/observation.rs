@@ -1,6 +1,8 @@
 //! What a machine shows to a policy: plain values, no handles.
 
+use crate::overhead::Overhead;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -41,6 +43,9 @@ pub struct RegionSample {
     pub swapped: u16,
     /// Whether one huge page maps the region.
     pub huge: bool,
+    /// Page walks that accesses to the region cause, per second of the process's CPU time; 0 where
+    /// none were seen or none were looked for.
+    pub walks_per_s: u32,
 }
 
 /// How trustworthy the access figures of a sample are.
@@ -56,7 +61,7 @@ pub enum CoverageSource {
 }
 
 /// All eligible regions of one process, in ascending address order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
     /// Whose.
     pub process: ProcessId,
@@ -64,6 +69,12 @@ pub struct ProcessSample {
     pub source: CoverageSource,
     /// Regions with anything in them.
     pub regions: Vec<RegionSample>,
+    /// What translation costs it, where that could be found out.
+    pub overhead: Option<Overhead>,
+    /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
+    pub cpu_cores: f64,
+    /// What the machine's rules say about it.
+    pub terms: Terms,
 }
 
 impl ProcessSample {
@@ -83,7 +94,7 @@ impl ProcessSample {
 }
 
 /// One round of sampling: every managed process, first come first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// When the window ended, since the machine's clock began.
     pub at: Duration,
@@ -91,6 +102,9 @@ pub struct Observation {
     pub processes: Vec<ProcessSample>,
     /// Processes that are there but could not be read this time: what is known of them stays.
     pub unread: Vec<ProcessId>,
+    /// Free memory fragmentation index for huge pages (0: all free memory is in large blocks, 1: none
+    /// is); `None` where it can't be found out.
+    pub fmfi: Option<f64>,
 }
 
 /// Memory in use against what there is.
@@ -110,12 +124,15 @@ impl MemoryUse {
 }
 
 /// A memory limit and the managed processes under it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupMemory {
     /// The cgroup's path, for people.
     pub name: String,
     /// Use against the limit.
     pub usage: MemoryUse,
+    /// Share of the last 10 s in which some task in it waited for memory, in per cent; `None` where
+    /// the kernel does not say.
+    pub pressure_percent: Option<f64>,
     /// Managed processes in it.
     pub members: Vec<ProcessId>,
 }
@@ -130,4 +147,6 @@ pub struct MemoryState {
     /// Share of the last 10 s in which some task waited for memory, in per cent (PSI "some avg10");
     /// `None` where the kernel has no PSI.
     pub pressure_percent: Option<f64>,
+    /// Free memory fragmentation index for huge pages (see [`Observation::fmfi`]).
+    pub fmfi: Option<f64>,
 }

@@ -36,7 +36,7 @@ pub trait Policy: Send {
     /// The next promotion, removed from what is waiting; `None` when nothing should be promoted now.
     fn next_promotion(&mut self, now: Duration) -> Option<Promotion>;
 
-    /// Told that a proposal of its own was carried out (`promoted`) or not. Policies that pace
-    /// themselves count only the first.
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, promoted: bool);
+    /// Told that a proposal of its own was carried out, and how long that took; or that it was not
+    /// (`None`). Policies that pace themselves count only the first.
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
 }

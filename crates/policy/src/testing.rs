@@ -2,6 +2,7 @@
 
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use crate::terms::Terms;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -20,6 +21,7 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
         zero_mapped: 0,
         swapped: 0,
         huge: false,
+        walks_per_s: 0,
     }
 }
 
@@ -49,9 +51,13 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 process: process(*pid),
                 source: CoverageSource::AccessBits,
                 regions: regions.clone(),
+                overhead: None,
+                cpu_cores: 1.0,
+                terms: Terms::default(),
             })
             .collect(),
         unread: Vec::new(),
+        fmfi: None,
     }
 }
 

@@ -19,6 +19,7 @@ fn sample(index: u64, accessed: u16, huge: bool) -> RegionSample {
         zero_mapped: 0,
         swapped: 0,
         huge,
+        walks_per_s: 0,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
-    PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
+    PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, Terms,
 };
 use std::time::Duration;
 
@@ -73,6 +73,7 @@ impl SimMachine {
                 used_bytes: self.group_used_bytes(name),
                 total_bytes: *limit,
             },
+            pressure_percent: None,
             members: self.there(|p| p.group.as_deref() == Some(name.as_str())),
         });
         groups.filter(|group| !group.members.is_empty()).collect()
@@ -118,6 +119,7 @@ impl Machine for SimMachine {
             },
             groups: self.group_memory(),
             pressure_percent: self.pressure_percent,
+            fmfi: None,
         })
     }
 
@@ -157,6 +159,9 @@ impl Machine for SimMachine {
             process,
             source,
             regions,
+            overhead: None,
+            cpu_cores: 1.0,
+            terms: Terms::default(),
         })
     }
 

@@ -112,6 +112,7 @@ impl Region {
             zero_mapped: self.zero_mapped.count(),
             swapped: 0,
             huge: self.huge,
+            walks_per_s: 0,
         })
     }
 

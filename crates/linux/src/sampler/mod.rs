@@ -11,7 +11,7 @@ use crate::mappings::{self, Mapping};
 use crate::page_tables::{Detail, PageTables};
 use crate::pagemap;
 use damon::{DamonSampler, Estimates};
-use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses here; the probe chooses.
@@ -124,6 +124,9 @@ impl Sampler {
             process,
             source,
             regions,
+            overhead: None,
+            cpu_cores: 1.0,
+            terms: Terms::default(),
         })
     }
 

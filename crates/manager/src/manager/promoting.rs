@@ -40,7 +40,7 @@ impl<M: Machine> Manager<M> {
             if !self.allowed(&promotion, now) {
                 self.budget.give_back();
                 self.policy
-                    .settle(promotion.process, promotion.region, false);
+                    .settle(promotion.process, promotion.region, None);
                 continue;
             }
             called = true;
@@ -82,7 +82,7 @@ impl<M: Machine> Manager<M> {
             _ => self.machine.now().saturating_sub(before),
         };
         let done = matches!(outcome, Ok(Promoted::Done(_)));
-        self.policy.settle(process, region, done);
+        self.policy.settle(process, region, done.then_some(took));
         if done {
             self.cooldown.succeed(process, region);
             self.planner.note_huge(process, region);

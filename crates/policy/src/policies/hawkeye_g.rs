@@ -114,9 +114,9 @@ impl Policy for HawkeyeG {
         })
     }
 
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, promoted: bool) {
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
         // What was not promoted is out of its map already, until the next observation.
-        if promoted {
+        if took.is_some() {
             if let Some(member) = self.members.iter_mut().find(|m| m.process == process) {
                 member.map.remove(region);
             }
@@ -207,7 +207,7 @@ mod tests {
         let samples = vec![sample(1, 300)];
         policy.observe(&observation(&[(1, samples.clone()), (2, samples.clone())]));
         assert_eq!(drain(&mut policy).len(), 2);
-        policy.settle(process(2), region(1), false);
+        policy.settle(process(2), region(1), None);
         assert_eq!(drain(&mut policy), []);
         policy.observe(&observation(&[(2, samples)]));
         let back: Vec<_> = drain(&mut policy).iter().map(|p| p.process).collect();

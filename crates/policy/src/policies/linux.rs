@@ -205,8 +205,8 @@ impl Policy for LinuxOrder {
         })
     }
 
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, promoted: bool) {
-        if self.proposed.remove(&(process, region)) && !promoted {
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+        if self.proposed.remove(&(process, region)) && took.is_none() {
             self.pacer.give_back();
         }
     }
@@ -293,7 +293,7 @@ mod tests {
             let Some(p) = policy.next_promotion(now) else {
                 break;
             };
-            policy.settle(p.process, p.region, true);
+            policy.settle(p.process, p.region, Some(Duration::from_micros(400)));
             taken.push((p.process.pid, p.region.start() >> 21));
         }
         taken
@@ -333,9 +333,9 @@ mod tests {
             let Some((process, region)) = proposal else {
                 panic!("failures were counted")
             };
-            policy.settle(process, region, false);
+            policy.settle(process, region, None);
             // Told twice, counted once.
-            policy.settle(process, region, false);
+            policy.settle(process, region, None);
         }
         assert_eq!(take(&mut policy, at(0), 99).len(), 8);
     }
@@ -348,7 +348,7 @@ mod tests {
             .map(|p| p.region)
             .collect();
         assert_eq!(under_way.len(), 8);
-        policy.settle(process(1), under_way[3], false);
+        policy.settle(process(1), under_way[3], None);
         assert_eq!(take(&mut policy, at(1), 99).len(), 1);
     }
 

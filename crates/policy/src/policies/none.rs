@@ -30,7 +30,7 @@ impl Policy for NoPromotion {
         None
     }
 
-    fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _promoted: bool) {}
+    fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _: Option<Duration>) {}
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ fn machine(percent: u64) -> MemoryState {
         machine: usage(percent),
         groups: Vec::new(),
         pressure_percent: None,
+        fmfi: None,
     }
 }
 
@@ -24,6 +25,7 @@ fn group(name: &str, percent: u64, members: &[u32]) -> GroupMemory {
     GroupMemory {
         name: name.to_owned(),
         usage: usage(percent),
+        pressure_percent: None,
         members: members.iter().copied().map(process).collect(),
     }
 }

@@ -233,6 +233,7 @@ mod tests {
             zero_mapped: 0,
             swapped: 0,
             huge,
+            walks_per_s: 0,
         }
     }
 
