@@ -17,6 +17,7 @@ pub mod stop;
 pub mod system_memory;
 pub mod takeover;
 pub mod thp_settings;
+pub mod walk_costs;
 
 pub use error::LinuxError;
 pub use live::{LinuxMachine, Means, RecoveryMethod, Scope};

@@ -6,6 +6,7 @@
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
 use crate::mappings::Mapping;
+use hawkeye_policy::run_rate::PageBits;
 use hawkeye_policy::{RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -18,6 +19,22 @@ use std::time::{Duration, Instant};
 /// Last-level page tables that one call reads at the most.
 pub const TABLES_PER_CALL: u32 = 512;
 
+/// Regions whose marks one call can read.
+pub const MARKED_PER_CALL: usize = 64;
+
+/// The access bits of one region at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// When they were read, on CLOCK_MONOTONIC.
+    pub at: Duration,
+    /// Base pages marked accessed; all or none for a huge page.
+    pub accessed: PageBits,
+    /// Base pages with memory of their own (0-512).
+    pub present: u16,
+    /// Whether it is one huge page.
+    pub huge: bool,
+}
+
 /// Page-table access for any number of targets.
 pub struct PageTables {
     skel: HawkeyeSkel<'static>,
@@ -29,6 +46,7 @@ pub struct Target {
     walk: OwnedFd,
     list: OwnedFd,
     scan: OwnedFd,
+    marks: OwnedFd,
 }
 
 /// What to report of a range.
@@ -119,6 +137,7 @@ impl PageTables {
             walk: bind(self.skel.progs.walk.as_fd(), pid)?,
             list: bind(self.skel.progs.list_mappings.as_fd(), pid)?,
             scan: bind(self.skel.progs.scan_zeros.as_fd(), pid)?,
+            marks: bind(self.skel.progs.read_marks.as_fd(), pid)?,
         })
     }
 
@@ -197,6 +216,38 @@ impl PageTables {
             }
         }
         Ok(())
+    }
+
+    /// Which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed; `None` for a region
+    /// that is not mapped, or changed while it was read.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub fn read_marks(
+        &mut self,
+        target: &Target,
+        regions: &[RegionAddr],
+    ) -> Result<Vec<Option<Marks>>, LinuxError> {
+        let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
+        let bss = self.bss_mut();
+        bss.marked_regions = regions.len() as u32;
+        for (slot, region) in bss.marks.iter_mut().zip(regions) {
+            slot.va = region.start();
+        }
+        run(&target.marks)?;
+        let bss = self.bss();
+        if bss.result.alive == 0 {
+            return Err(LinuxError::NoSuchProcess(target.pid));
+        }
+        let found = bss.marks[..regions.len()].iter().map(|m| {
+            (m.read != 0).then_some(Marks {
+                at: Duration::from_nanos(m.at_ns),
+                accessed: PageBits(m.accessed),
+                present: m.present,
+                huge: m.huge != 0,
+            })
+        });
+        Ok(found.collect())
     }
 
     /// Counts the zero-filled base pages of a huge page, up to `enough`; `None` if it isn't one

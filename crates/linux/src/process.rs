@@ -3,9 +3,12 @@
 use crate::error::LinuxError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 /// A handle on one process (a pidfd): never another process that got the same pid.
@@ -95,6 +98,14 @@ pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
         .and_then(|process| process.statm())
         .map(|statm| statm.resident * procfs::page_size())
         .map_err(|_| LinuxError::NoSuchProcess(pid))
+}
+
+/// CPU time that all threads of a process have used, those that ended included. Exact to the moment,
+/// where `/proc/PID/stat` counts in clock ticks.
+pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
+    let gone = |_| LinuxError::NoSuchProcess(pid);
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid as i32)).map_err(gone)?;
+    clock.now().map(Duration::from).map_err(gone)
 }
 
 /// The processes that descend from `root`, itself included, as far as they are still connected:

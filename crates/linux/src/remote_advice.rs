@@ -20,14 +20,24 @@ fn advise(
         iov_base: start as *mut _,
         iov_len: bytes as usize,
     };
-    // SAFETY: `range` is ours and lives through the call; the addresses in it are the target's and
+    advise_ranges(process, &[range], advice, call)
+}
+
+/// Bytes that were advised; the rest was refused.
+fn advise_ranges(
+    process: &ProcessHandle,
+    ranges: &[libc::iovec],
+    advice: i32,
+    call: &'static str,
+) -> Result<u64, LinuxError> {
+    // SAFETY: `ranges` is ours and lives through the call; the addresses in it are the target's and
     // only the kernel interprets them, with the target's own page table and locks.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
             process.fd().as_raw_fd(),
-            &raw const range,
-            1usize,
+            ranges.as_ptr(),
+            ranges.len(),
             advice,
             0u32,
         )
@@ -68,6 +78,30 @@ pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxErr
         "splitting a huge page",
     )
     .map(drop)
+}
+
+/// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`); returns how
+/// many of them, in order, it came through. At most 1024 regions.
+///
+/// Costs about as much as `clear_refs` (15 us a region of base pages here), but for any part of the
+/// address space: so it can be done in slices, and to a sample. It also moves the pages to the end of the
+/// kernel's reclaim lists; those that are touched again come back from there when reclaim looks at them.
+///
+/// # Errors
+/// `EINVAL` the first region is locked in memory, `ENOMEM` part of it is not mapped, `ESRCH` gone.
+pub fn clear_accessed(
+    process: &ProcessHandle,
+    regions: &[RegionAddr],
+) -> Result<usize, LinuxError> {
+    let ranges: Vec<libc::iovec> = regions
+        .iter()
+        .map(|region| libc::iovec {
+            iov_base: region.start() as *mut _,
+            iov_len: HUGE_PAGE_BYTES as usize,
+        })
+        .collect();
+    let done = advise_ranges(process, &ranges, MADV_COLD, "clearing access bits")?;
+    Ok((done / HUGE_PAGE_BYTES) as usize)
 }
 
 /// Pages out one base page (`MADV_PAGEOUT`): into zram or swap a zero-filled page costs nothing.

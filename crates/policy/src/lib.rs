@@ -20,6 +20,7 @@ pub mod policies;
 pub mod policy;
 pub mod recovered;
 pub mod recovery;
+pub mod run_rate;
 pub mod terms;
 #[cfg(test)]
 mod testing;

@@ -13,6 +13,7 @@ typedef unsigned long long u64;
 
 #define MAX_RANGES	1024	/* address ranges a call can be given */
 #define MAX_RECORDS	2048	/* regions a call can report */
+#define MAX_MARKED	64	/* regions whose marks a call can report */
 #define MAX_MAPPINGS	16384	/* mappings a listing can report */
 
 struct address_range {
@@ -54,6 +55,17 @@ struct mapping_record {
 	u64 end;
 	u64 flags;		/* VM_* bits, include/linux/mm.h */
 	u64 has_file;
+};
+
+/* Input and output of `read_marks`: one region. */
+struct region_marks {
+	u64 va;
+	u64 at_ns;		/* out: when it was read, CLOCK_MONOTONIC */
+	u64 accessed[8];	/* out: one bit a base page; all or none for a huge page */
+	u16 present;		/* out: base pages with memory of their own */
+	u8 huge;		/* out */
+	u8 read;		/* out: it could be read, and did not change meanwhile */
+	u32 pad;
 };
 
 /* Input and output of `scan_zeros`. */

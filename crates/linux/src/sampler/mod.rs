@@ -2,6 +2,7 @@
 
 pub mod damon;
 mod member;
+pub mod run_rate;
 
 pub use member::Member;
 

@@ -1,0 +1,170 @@
+//! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
+//! times within milliseconds, and goes on to the next few.
+
+use super::{CallTimes, Member};
+use crate::error::LinuxError;
+use crate::mappings;
+use crate::page_tables::{Detail, PageTables, Target};
+use crate::process;
+use crate::remote_advice;
+use hawkeye_policy::run_rate::plan::READS_AFTER;
+use hawkeye_policy::run_rate::{Estimate, Estimator, Probe, ProbeSettings, RegionMarks, WalkCosts};
+use hawkeye_policy::{RegionAddr, RegionSample};
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Waits shorter than this are slept through; for longer ones the manager does something else.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// One process's probing in one window.
+pub struct Probing {
+    probe: Probe,
+    estimator: Estimator,
+    round: Option<Round>,
+}
+
+/// Regions that were cleared and are being read.
+struct Round {
+    /// With the moment each was cleared, on CLOCK_MONOTONIC.
+    regions: Vec<(RegionAddr, Duration)>,
+    /// When the clear began, and the process's CPU time then.
+    begun: Duration,
+    cpu_before: Duration,
+    /// From this moment on reads are counted.
+    cleared: Duration,
+    reads: usize,
+}
+
+impl Probing {
+    /// Will probe `regions`, as they were last read.
+    pub fn new(regions: &[RegionSample], first_touch: Duration, seed: u64) -> Self {
+        let present = regions.iter().filter(|r| r.present > 0);
+        let huge = present.clone().filter(|r| r.huge).count() as u64;
+        let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
+        Self {
+            estimator: Estimator::new(all.len() as u64 - huge, huge, first_touch),
+            probe: Probe::new(all, ProbeSettings::default(), seed),
+            round: None,
+        }
+    }
+
+    /// Does what is due; returns how long to wait until it is to be called again, `None` when the
+    /// window's probing is over.
+    pub fn step(
+        &mut self,
+        tables: &mut PageTables,
+        member: &Member,
+        target: &Target,
+        calls: &mut CallTimes,
+    ) -> Result<Option<Duration>, LinuxError> {
+        loop {
+            let Some(round) = &mut self.round else {
+                let Some(regions) = self.probe.next_round() else {
+                    return Ok(None);
+                };
+                self.round = clear(&regions, member, calls)?;
+                continue;
+            };
+            let due = round.cleared + READS_AFTER[round.reads];
+            let wait = due.saturating_sub(monotonic());
+            if wait > SHORT {
+                return Ok(Some(wait));
+            }
+            std::thread::sleep(wait);
+            let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
+            let found = calls.time(|| tables.read_marks(target, &addresses)).0?;
+            let wall = monotonic().saturating_sub(round.begun);
+            let cpu = process::cpu_time(member.handle.id.pid)?.saturating_sub(round.cpu_before);
+            let marks: Vec<RegionMarks> = round
+                .regions
+                .iter()
+                .zip(found)
+                .filter_map(|((region, cleared), marks)| {
+                    let marks = marks?;
+                    Some(RegionMarks {
+                        region: *region,
+                        huge: marks.huge,
+                        exposed: marks.at.saturating_sub(*cleared),
+                        touched: marks.accessed,
+                    })
+                })
+                .collect();
+            let touched = self.estimator.read(&marks, cpu, wall);
+            if Probe::seen_enough(round.reads, touched, round.regions.len()) {
+                self.estimator.end_round();
+                self.round = None;
+            } else {
+                round.reads += 1;
+            }
+        }
+    }
+
+    /// What was found.
+    pub fn finish(self, costs: &WalkCosts) -> Estimate {
+        self.estimator.finish(costs)
+    }
+}
+
+/// Probes a process for one window, and waits for it.
+pub fn estimate(
+    tables: &mut PageTables,
+    pid: u32,
+    costs: &WalkCosts,
+    first_touch: Duration,
+    seed: u64,
+) -> Result<Estimate, LinuxError> {
+    let member = Member::open(pid)?;
+    let target = tables.bind(pid)?;
+    let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+    let mut regions = Vec::new();
+    tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
+    let mut probing = Probing::new(&regions, first_touch, seed);
+    let mut calls = CallTimes::default();
+    while let Some(wait) = probing.step(tables, &member, &target, &mut calls)? {
+        std::thread::sleep(wait);
+    }
+    Ok(probing.finish(costs))
+}
+
+/// Clears the regions; those that can't be are left out. `None` if none could.
+fn clear(
+    regions: &[RegionAddr],
+    member: &Member,
+    calls: &mut CallTimes,
+) -> Result<Option<Round>, LinuxError> {
+    let cpu_before = process::cpu_time(member.handle.id.pid)?;
+    let begun = monotonic();
+    let mut cleared = Vec::with_capacity(regions.len());
+    let mut rest = regions;
+    while !rest.is_empty() {
+        let before = monotonic();
+        let (done, took) = calls.time(|| remote_advice::clear_accessed(&member.handle, rest));
+        let done = match done {
+            Ok(done) => done,
+            Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),
+            // Unmapped or locked meanwhile: nothing to see in this one.
+            Err(_) => 0,
+        };
+        for (n, region) in rest.iter().take(done).enumerate() {
+            let part = (n as f64 + 0.5) / done as f64;
+            cleared.push((*region, before + took.mul_f64(part)));
+        }
+        rest = rest.get(done + 1..).unwrap_or(&[]);
+    }
+    if cleared.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Round {
+        regions: cleared,
+        begun,
+        cpu_before,
+        cleared: monotonic(),
+        reads: 0,
+    }))
+}
+
+/// The clock that BPF reads too.
+fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}

@@ -1,0 +1,222 @@
+//! What translation costs on this machine, measured in a second at start-up.
+//!
+//! Page tables of gigabytes are roamed over without the gigabytes: 64 MiB of memory are mapped again and
+//! again. What an access takes more than in the same memory under huge pages is its page walk.
+
+use crate::error::LinuxError;
+use hawkeye_policy::run_rate::{FootprintCosts, WalkCosts};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::unistd::ftruncate;
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+/// Footprints that are measured.
+const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
+/// Memory read at random to learn what a read costs that misses the caches.
+const DATA_BYTES: u64 = 256 << 20;
+/// Of it, what is mapped again and again.
+const MIRRORED_BYTES: u64 = 64 << 20;
+/// No walk is free.
+const LEAST_NS: f64 = 0.1;
+/// Reads in one measurement.
+const READS: u64 = 200_000;
+/// Measurements of which the fastest counts.
+const TURNS: u64 = 7;
+/// Numbers of pages among which the TLB's reach is looked for.
+const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
+
+/// Measures.
+///
+/// # Errors
+/// Memory that can't be had.
+pub fn measure() -> Result<WalkCosts, LinuxError> {
+    let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
+    let data = Area::huge(DATA_BYTES)?;
+    let data_pages = pages(DATA_BYTES);
+    let mirrors = Area::mirrors(largest, MIRRORED_BYTES, Lines::All)?;
+    // The same data once without page walks, once with them: what is in the caches is alike.
+    let walk = |footprint_bytes: u64, order: Order| {
+        let without = data.ns_per_read(pages(MIRRORED_BYTES), order);
+        let with = mirrors.ns_per_read(pages(footprint_bytes), order);
+        (with - without).max(LEAST_NS)
+    };
+    // Prefetchers hide the data of a stream, not its walks: measured with data that is in the caches.
+    let cached = Area::mirrors(FOOTPRINTS_BYTES[1], HUGE_PAGE_BYTES, Lines::OneOfEachPage)?;
+    let far = cached.ns_per_read(pages(FOOTPRINTS_BYTES[1]), Order::Steps(1));
+    let near = cached.ns_per_read(REACHES[0], Order::Steps(1));
+    let streamed_ns = (far - near).max(LEAST_NS);
+    let by_footprint = FOOTPRINTS_BYTES
+        .iter()
+        .map(|&footprint_bytes| FootprintCosts {
+            footprint_bytes,
+            streamed_ns,
+            strided_ns: walk(footprint_bytes, Order::Steps(16)),
+            independent_ns: walk(footprint_bytes, Order::Independent),
+            dependent_ns: walk(footprint_bytes, Order::Dependent),
+        })
+        .collect();
+    let reach = tlb_reach(&cached);
+    Ok(WalkCosts {
+        by_footprint,
+        data_independent_ns: data.ns_per_read(data_pages, Order::Independent),
+        data_dependent_ns: data.ns_per_read(data_pages, Order::Dependent),
+        tlb_pages: reach,
+        // Shared with base pages in the second level, since Haswell and Zen.
+        tlb_huge_pages: reach,
+    })
+}
+
+/// In which order pages are read.
+#[derive(Clone, Copy)]
+enum Order {
+    /// So many pages further each time.
+    Steps(u64),
+    /// At random, the address known before the last read is back.
+    Independent,
+    /// At random, the address out of the last read.
+    Dependent,
+}
+
+/// A mapping of our own, unmapped at the end.
+struct Area {
+    start: NonNull<c_void>,
+    bytes: usize,
+    lines: Lines,
+}
+
+/// Which cache lines are read.
+#[derive(Clone, Copy)]
+enum Lines {
+    /// So few that they stay in the first cache.
+    OneOfEachPage,
+    /// Any.
+    All,
+}
+
+impl Area {
+    fn reserve(bytes: usize, protection: ProtFlags, lines: Lines) -> Result<Self, LinuxError> {
+        let length = NonZeroUsize::new(bytes).unwrap_or(NonZeroUsize::MIN);
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
+        let start = unsafe { mmap_anonymous(None, length, protection, flags) };
+        let start = start.map_err(failed)?;
+        Ok(Self { start, bytes, lines })
+    }
+
+    /// Written memory, huge where the kernel lets it be.
+    fn huge(bytes: u64) -> Result<Self, LinuxError> {
+        let area = Self::reserve(bytes as usize, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, Lines::All)?;
+        // SAFETY: the mapping is ours, and the advice changes none of its contents.
+        let _ = unsafe { madvise(area.start, area.bytes, MmapAdvise::MADV_HUGEPAGE) };
+        for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
+            // SAFETY: `offset` lies within the mapping.
+            unsafe { area.start.cast::<u8>().add(offset).write_volatile(0) };
+        }
+        Ok(area)
+    }
+
+    /// The same `file_bytes` of memory mapped side by side until `bytes` are full, by base pages.
+    fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self, LinuxError> {
+        let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
+        ftruncate(&file, file_bytes as i64).map_err(failed)?;
+        let area = Self::reserve(bytes as usize, ProtFlags::PROT_NONE, lines)?;
+        let length = NonZeroUsize::new(file_bytes as usize).unwrap_or(NonZeroUsize::MIN);
+        for offset in (0..area.bytes).step_by(file_bytes as usize) {
+            let at = NonZeroUsize::new(area.start.as_ptr() as usize + offset);
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
+            // SAFETY: `at` lies within our reservation, which the new mapping replaces a part of.
+            unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
+                .map_err(failed)?;
+        }
+        // Whoever shadows our page tables notices each page now and not while the clock runs.
+        for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
+            // SAFETY: `offset` lies within the mapping.
+            unsafe { area.start.cast::<u8>().add(offset).read_volatile() };
+        }
+        Ok(area)
+    }
+
+    /// The least of some turns' time (others on the machine can only add to it) for one read of a word on each of `pages` pages.
+    fn ns_per_read(&self, pages: u64, order: Order) -> f64 {
+        (0..TURNS)
+            .map(|turn| self.turn(pages, order, turn))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    fn turn(&self, pages: u64, order: Order, seed: u64) -> f64 {
+        const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
+        const INCREMENT: u64 = 1_442_695_040_888_963_407;
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.bytes as u64);
+        let (mut x, mut page) = (seed, seed % pages);
+        let begun = Instant::now();
+        for _ in 0..READS {
+            x = x.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
+            page = match order {
+                Order::Steps(step) => {
+                    let next = page + step;
+                    // Each round starts one page further, or it would read the same few again.
+                    if next < pages { next } else { (next + 1) % pages % step.max(1) }
+                }
+                // The upper half of the product, instead of a slow division.
+                Order::Independent | Order::Dependent => {
+                    ((u128::from(x) * u128::from(pages)) >> 64) as u64
+                }
+            };
+            let line = match self.lines {
+                Lines::OneOfEachPage => page & 63,
+                Lines::All => x >> 20 & 63,
+            };
+            let offset = page * BASE_PAGE_BYTES + line * 64;
+            // SAFETY: `page` is under `pages`, which lie within the mapping.
+            let word = unsafe {
+                self.start
+                    .cast::<u8>()
+                    .add(offset as usize)
+                    .cast::<u64>()
+                    .read_volatile()
+            };
+            if matches!(order, Order::Dependent) {
+                // It is 0, which the processor can't know.
+                x = x.wrapping_add(word);
+            }
+        }
+        std::hint::black_box(x);
+        begun.elapsed().as_secs_f64() * 1e9 / READS as f64
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody keeps a pointer into it.
+        let _ = unsafe { munmap(self.start, self.bytes) };
+    }
+}
+
+/// The largest number of base pages that are read at random hardly slower than a few: all their
+/// translations are in the TLB.
+fn tlb_reach(mirrors: &Area) -> u32 {
+    let most = REACHES[REACHES.len() - 1];
+    let few = mirrors.ns_per_read(REACHES[0], Order::Dependent);
+    let many = mirrors.ns_per_read(most, Order::Dependent);
+    let limit = few + (many - few) / 3.0;
+    let within = REACHES
+        .iter()
+        .take_while(|pages| mirrors.ns_per_read(**pages, Order::Dependent) <= limit);
+    within.last().copied().unwrap_or(REACHES[0]) as u32
+}
+
+fn pages(bytes: u64) -> u64 {
+    bytes / BASE_PAGE_BYTES
+}
+
+fn failed(errno: nix::errno::Errno) -> LinuxError {
+    LinuxError::Call {
+        call: "mapping memory to measure page walks",
+        errno,
+    }
+}

@@ -1,0 +1,294 @@
+//! From marks to rates, and from rates to overhead.
+
+use super::costs::{WalkCosts, WalkRates};
+use super::plan::READS_AFTER;
+use super::shape::{PageBits, Shape};
+use crate::overhead::{Overhead, OverheadSource};
+use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What one read of one region found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionMarks {
+    /// Which.
+    pub region: RegionAddr,
+    /// Whether it is one huge page; then `touched` is all or nothing.
+    pub huge: bool,
+    /// Since its bits were cleared.
+    pub exposed: Duration,
+    /// Pages touched in this time.
+    pub touched: PageBits,
+}
+
+/// What all rounds found at their `n`th read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pool {
+    /// Sum over regions of base pages, in seconds.
+    exposed_s: f64,
+    regions: u64,
+    streamed: u64,
+    strided: u64,
+    scattered: u64,
+    /// Regions in which streamed or strided pages were seen: such pages come in crowds.
+    ordered_regions: u64,
+    huge_exposed_s: f64,
+    huge_regions: u64,
+    huge_touched: u64,
+    cpu_s: f64,
+    wall_s: f64,
+}
+
+impl Pool {
+    fn add(&mut self, other: &Self) {
+        self.exposed_s += other.exposed_s;
+        self.regions += other.regions;
+        self.streamed += other.streamed;
+        self.strided += other.strided;
+        self.scattered += other.scattered;
+        self.ordered_regions += other.ordered_regions;
+        self.huge_exposed_s += other.huge_exposed_s;
+        self.huge_regions += other.huge_regions;
+        self.huge_touched += other.huge_touched;
+        self.cpu_s += other.cpu_s;
+        self.wall_s += other.wall_s;
+    }
+
+    fn touched(&self) -> u64 {
+        self.streamed + self.strided + self.scattered
+    }
+}
+
+/// The fastest that one region was seen being touched.
+#[derive(Clone, Copy, Debug, Default)]
+struct RegionRate {
+    shape: Shape,
+    exposed_s: f64,
+}
+
+/// Puts the reads of one process's window together.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    base_regions: u64,
+    huge_regions: u64,
+    first_touch_s: f64,
+    pools: Vec<Pool>,
+    round: Vec<Pool>,
+    rates: HashMap<RegionAddr, RegionRate>,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// `None`: the process hardly ran.
+    pub overhead: Option<Overhead>,
+    /// Page walks, were all its memory under base pages as those regions are that were looked at.
+    pub rates: WalkRates,
+    /// CPU time used, in cores, without what probing itself cost the program.
+    pub cpu_cores: f64,
+    /// Page walks by region, per second of CPU time; cheap ones count for as much of a full one as
+    /// they cost.
+    pub walks: Vec<(RegionAddr, u32)>,
+}
+
+/// Fewer marks than this are no rate.
+const MARKS_NEEDED: u64 = 64;
+/// Fewer regions than this with ordered touches are no rate: a single stream is in one at a time.
+const ORDERED_REGIONS_NEEDED: u64 = 8;
+/// A process that used less of a core than this hardly ran.
+const LEAST_CORES: f64 = 0.002;
+/// When first touches take more than this share of the process's time, they hold it up so much that
+/// it can't show its true rate.
+const CAPPED_SHARE: f64 = 0.25;
+
+impl Estimator {
+    /// For a process with so many regions under base and under huge pages, on a machine where the
+    /// first touch after a clear costs `first_touch`.
+    pub fn new(base_regions: u64, huge_regions: u64, first_touch: Duration) -> Self {
+        Self {
+            base_regions,
+            huge_regions,
+            first_touch_s: first_touch.as_secs_f64(),
+            pools: vec![Pool::default(); READS_AFTER.len()],
+            round: Vec::new(),
+            rates: HashMap::new(),
+        }
+    }
+
+    /// Takes in one read of the round under way; returns the touched base pages and huge pages.
+    /// `cpu` is what the process used since the round began, `wall` how long ago that is.
+    pub fn read(&mut self, marks: &[RegionMarks], cpu: Duration, wall: Duration) -> u64 {
+        let mut pool = Pool {
+            cpu_s: cpu.as_secs_f64(),
+            wall_s: wall.as_secs_f64(),
+            ..Pool::default()
+        };
+        for mark in marks {
+            let exposed_s = mark.exposed.as_secs_f64();
+            if mark.huge {
+                pool.huge_regions += 1;
+                pool.huge_exposed_s += exposed_s;
+                pool.huge_touched += u64::from(mark.touched.count() > 0);
+                continue;
+            }
+            let shape = Shape::of(&mark.touched);
+            pool.regions += 1;
+            pool.exposed_s += exposed_s;
+            pool.streamed += u64::from(shape.streamed);
+            pool.strided += u64::from(shape.strided);
+            pool.scattered += u64::from(shape.scattered);
+            pool.ordered_regions += u64::from(shape.streamed + shape.strided > 0);
+            self.note_region(mark.region, shape, exposed_s);
+        }
+        self.round.push(pool);
+        pool.touched() + pool.huge_touched
+    }
+
+    fn note_region(&mut self, region: RegionAddr, shape: Shape, exposed_s: f64) {
+        /// Fewer are chance: rather the longer exposure.
+        const TELLING: u16 = 4;
+        let new = RegionRate { shape, exposed_s };
+        let rate = |r: &RegionRate| f64::from(r.shape.touched()) / r.exposed_s.max(1e-9);
+        let known = self.rates.entry(region).or_insert(new);
+        if known.shape.touched() < TELLING || rate(&new) > rate(known) {
+            *known = new;
+        }
+    }
+
+    /// The round is over.
+    pub fn end_round(&mut self) {
+        // A round that had seen enough early counts in the later pools too, as it was: otherwise these
+        // would hold the quiet rounds only.
+        let Some(last) = self.round.last().copied() else {
+            return;
+        };
+        for (n, pool) in self.pools.iter_mut().enumerate() {
+            pool.add(self.round.get(n).unwrap_or(&last));
+        }
+        self.round.clear();
+    }
+
+    /// The estimate.
+    pub fn finish(self, costs: &WalkCosts) -> Estimate {
+        let last = self.pools.last().copied().unwrap_or_default();
+        let cpu_cores = self.cores(&last);
+        let distinct_pages = per(last.touched() as f64, last.regions as f64) * self.base_regions as f64;
+        let beyond_tlb = beyond(f64::from(costs.tlb_pages), distinct_pages);
+        let kind = |count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool| {
+            self.rate(count, enough, beyond_tlb)
+        };
+        let marked: fn(&Pool) -> bool = |p| p.scattered >= MARKS_NEEDED;
+        let crowded: fn(&Pool) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
+        let rates = WalkRates {
+            streamed_per_s: kind(|p| p.streamed, crowded),
+            strided_per_s: kind(|p| p.strided, crowded),
+            scattered_per_s: kind(|p| p.scattered, marked),
+        };
+        let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
+            .max(self.base_regions as f64 * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
+        let at = costs.at(footprint as u64);
+        let walks = self.walks(&at, beyond_tlb, cpu_cores);
+        let overhead = (cpu_cores >= LEAST_CORES).then(|| {
+            let base = rates.share(&at, costs);
+            let huge = self.huge_rates(costs).share(&costs.at(0), costs);
+            let marks = last.touched().max(1) as f64;
+            let chance = (2.0 / marks.sqrt()).min(1.0);
+            let touches_s = last.touched() as f64 * self.first_touch_s;
+            Overhead {
+                percent: (base.percent + huge.percent).min(100.0),
+                low_percent: ((base.low_percent + huge.low_percent) * (1.0 - chance)).min(100.0),
+                high_percent: ((base.high_percent + huge.high_percent) * (1.0 + chance)).min(100.0),
+                at_least: touches_s > last.cpu_s * CAPPED_SHARE,
+                source: OverheadSource::RunRate,
+            }
+        });
+        Estimate {
+            overhead,
+            rates,
+            cpu_cores,
+            walks,
+        }
+    }
+
+    /// Cores in use in a pool, less what the marks cost the program.
+    fn cores(&self, pool: &Pool) -> f64 {
+        let touches_s = (pool.touched() + pool.huge_touched) as f64 * self.first_touch_s;
+        // At the cap all of its time would go: it did run, though.
+        let own_s = (pool.cpu_s - touches_s).max(pool.cpu_s * 0.25);
+        per(own_s, pool.wall_s)
+    }
+
+    /// Walks of a kind per second of CPU time. Pages touched again within an exposure show once, so
+    /// that the true rate is the highest that any exposure shows.
+    ///
+    /// The clear took the regions' translations out of the TLB. So many pages as a TLB holds would be
+    /// marked again for this reason alone: `beyond_tlb` is the share of the marks that can't be so.
+    /// Marks that came between one read and the next are beyond doubt.
+    fn rate(&self, count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool, beyond_tlb: f64) -> f64 {
+        let total = self.base_regions as f64;
+        let of = |marks: f64, exposed_s: f64, pool: &Pool| {
+            per(per(marks, exposed_s) * total, self.cores(pool))
+        };
+        let mut best: Option<f64> = None;
+        let mut offer = |rate: f64| best = Some(best.map_or(rate, |b| b.max(rate)));
+        for pool in self.pools.iter().filter(|p| enough(p)) {
+            offer(of(count(pool) as f64, pool.exposed_s, pool) * beyond_tlb);
+        }
+        for pair in self.pools.windows(2).filter(|pair| enough(&pair[0])) {
+            let new = count(&pair[1]).saturating_sub(count(&pair[0]));
+            let longer_s = pair[1].exposed_s - pair[0].exposed_s;
+            if new >= MARKS_NEEDED && longer_s > 0.0 {
+                offer(of(new as f64, longer_s, &pair[1]));
+            }
+        }
+        let last = self.pools.last().copied().unwrap_or_default();
+        best.unwrap_or_else(|| of(count(&last) as f64, last.exposed_s, &last) * beyond_tlb)
+    }
+
+    fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {
+        let last = self.pools.last().copied().unwrap_or_default();
+        let total = self.huge_regions as f64;
+        let distinct = per(last.huge_touched as f64, last.huge_regions as f64) * total;
+        let beyond_tlb = beyond(f64::from(costs.tlb_huge_pages), distinct);
+        let fastest = self
+            .pools
+            .iter()
+            .map(|p| per(per(p.huge_touched as f64, p.huge_exposed_s) * total, self.cores(p)))
+            .fold(0.0, f64::max);
+        WalkRates {
+            scattered_per_s: fastest * beyond_tlb,
+            ..WalkRates::default()
+        }
+    }
+
+    fn walks(
+        &self,
+        costs: &super::FootprintCosts,
+        beyond_tlb: f64,
+        cpu_cores: f64,
+    ) -> Vec<(RegionAddr, u32)> {
+        let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
+        let of = |rate: &RegionRate| {
+            let walks = f64::from(rate.shape.scattered)
+                + f64::from(rate.shape.strided) * weight(costs.strided_ns)
+                + f64::from(rate.shape.streamed) * weight(costs.streamed_ns);
+            per(per(walks, rate.exposed_s), cpu_cores) * beyond_tlb
+        };
+        let mut walks: Vec<_> = self
+            .rates
+            .iter()
+            .map(|(region, rate)| (*region, of(rate) as u32))
+            .collect();
+        walks.sort_unstable();
+        walks
+    }
+}
+
+fn per(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+/// The share of `distinct` pages that a TLB of `held` entries can't hold.
+fn beyond(held: f64, distinct: f64) -> f64 {
+    (1.0 - per(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
+}

@@ -1,0 +1,136 @@
+//! Which regions are looked at, how long, and when it is enough.
+
+use crate::page::{PAGES_PER_REGION, RegionAddr};
+use std::time::Duration;
+
+/// How a process is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeSettings {
+    /// Rounds in one window at the most.
+    pub rounds: u32,
+    /// Regions in one round at the least and at the most (1-64).
+    pub regions_per_round: (usize, usize),
+}
+
+impl Default for ProbeSettings {
+    /// 32 rounds of 16 to 64 regions: 4 GiB in about a second.
+    fn default() -> Self {
+        Self {
+            rounds: 32,
+            regions_per_round: (16, 64),
+        }
+    }
+}
+
+/// When the regions of a round are read, counted from their clear. The first read is for programs that
+/// touch everything within a millisecond, the last for those that touch a few pages.
+pub const READS_AFTER: [Duration; 7] = [
+    Duration::ZERO,
+    Duration::from_micros(400),
+    Duration::from_micros(1_000),
+    Duration::from_micros(2_500),
+    Duration::from_micros(6_000),
+    Duration::from_micros(15_000),
+    Duration::from_micros(30_000),
+];
+
+/// A round has seen enough when this share of its pages is marked: more marks would tell little, for
+/// pages that are touched again don't show, and each costs the program.
+const ENOUGH_SHARE: f64 = 0.1;
+
+/// The rounds of one process in one window: random regions, each at most once.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Shuffled; taken from the end.
+    regions: Vec<RegionAddr>,
+    per_round: usize,
+    rounds_left: u32,
+}
+
+impl Probe {
+    /// Will look at `regions` in an order that `seed` decides.
+    pub fn new(mut regions: Vec<RegionAddr>, settings: ProbeSettings, seed: u64) -> Self {
+        shuffle(&mut regions, seed);
+        let (least, most) = settings.regions_per_round;
+        let even = regions.len().div_ceil(settings.rounds.max(1) as usize);
+        Self {
+            per_round: even.clamp(least, most.max(least)),
+            rounds_left: settings.rounds,
+            regions,
+        }
+    }
+
+    /// The regions of the next round, ascending; `None` when all are through or it is enough for
+    /// this window.
+    pub fn next_round(&mut self) -> Option<Vec<RegionAddr>> {
+        if self.regions.is_empty() || self.rounds_left == 0 {
+            return None;
+        }
+        self.rounds_left -= 1;
+        let rest = self.regions.len().saturating_sub(self.per_round);
+        let mut round = self.regions.split_off(rest);
+        round.sort_unstable();
+        Some(round)
+    }
+
+    /// Whether a round needs no further read after the `read`th (from 0), which found `touched` pages
+    /// in `regions` regions.
+    pub fn seen_enough(read: usize, touched: u64, regions: usize) -> bool {
+        let pages = regions as f64 * f64::from(PAGES_PER_REGION);
+        read + 1 >= READS_AFTER.len() || touched as f64 >= pages * ENOUGH_SHARE
+    }
+}
+
+/// Fisher and Yates's shuffle by a small generator: which regions are looked at first must not depend
+/// on their addresses, no more.
+fn shuffle(regions: &mut [RegionAddr], seed: u64) {
+    let mut state = seed | 1;
+    for last in (1..regions.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        regions.swap(last, (state % (last as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::region;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_small_process_is_through_in_one_round() {
+        let mut probe = Probe::new((0..5).map(region).collect(), ProbeSettings::default(), 7);
+        let round = probe.next_round().expect("a round");
+        assert_eq!(round, (0..5).map(region).collect::<Vec<_>>());
+        assert_eq!(probe.next_round(), None);
+    }
+
+    #[test]
+    fn a_round_ends_when_a_tenth_is_touched_or_time_is_up() {
+        assert!(!Probe::seen_enough(0, 100, 16));
+        assert!(Probe::seen_enough(0, 820, 16));
+        assert!(Probe::seen_enough(READS_AFTER.len() - 1, 0, 16));
+    }
+
+    proptest! {
+        #[test]
+        fn no_region_is_cleared_twice_and_no_round_is_long(
+            count in 0u64..5000, seed in any::<u64>(),
+        ) {
+            let settings = ProbeSettings::default();
+            let mut probe = Probe::new((0..count).map(region).collect(), settings, seed);
+            let mut seen = Vec::new();
+            while let Some(round) = probe.next_round() {
+                prop_assert!(!round.is_empty() && round.len() <= settings.regions_per_round.1);
+                seen.extend(round);
+            }
+            let all = seen.len();
+            seen.sort_unstable();
+            seen.dedup();
+            prop_assert_eq!(seen.len(), all);
+            prop_assert_eq!(all as u64, count.min(32 * 64));
+        }
+    }
+}

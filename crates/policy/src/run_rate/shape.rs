@@ -1,0 +1,155 @@
+//! How the touched pages of a region lie.
+
+use crate::page::PAGES_PER_REGION;
+use serde::{Deserialize, Serialize};
+
+/// One bit for each base page of a region, lowest address first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageBits(pub [u64; 8]);
+
+impl PageBits {
+    /// How many are set (0-512).
+    pub fn count(&self) -> u16 {
+        self.0.iter().map(|word| word.count_ones() as u16).sum()
+    }
+
+    /// Whether the page is set; pages outside of the region are not.
+    pub fn contains(&self, page: u16) -> bool {
+        let word = self.0.get(usize::from(page / 64));
+        word.is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    /// Sets a page of the region; others are passed over.
+    pub fn insert(&mut self, page: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(page / 64)) {
+            *word |= 1 << (page % 64);
+        }
+    }
+
+    /// Runs of neighbouring set pages: (first, how many), ascending.
+    pub fn runs(&self) -> Vec<(u16, u16)> {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for page in (0..PAGES_PER_REGION).filter(|page| self.contains(*page)) {
+            match runs.last_mut() {
+                Some((first, pages)) if *first + *pages == page => *pages += 1,
+                _ => runs.push((page, 1)),
+            }
+        }
+        runs
+    }
+}
+
+/// Touched base pages of a region by the kind of access that touched them (each 0-512).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// In long runs of neighbours: in order, where walks are cheap and prefetched.
+    pub streamed: u16,
+    /// At one distance from each other.
+    pub strided: u16,
+    /// Everything else: at random, as far as one can see.
+    pub scattered: u16,
+}
+
+/// A run of this many pages is a stream. Of random pages, while under a fifth of a region is touched,
+/// 3 % lie in such runs.
+const STREAM_PAGES: u16 = 4;
+/// So many runs must lie at one distance, and this share of them.
+const STRIDE_RUNS: usize = 6;
+const STRIDE_SHARE: f64 = 0.7;
+
+impl Shape {
+    /// Sorts the touched pages of a region.
+    pub fn of(touched: &PageBits) -> Self {
+        let runs = touched.runs();
+        let pages = |long: bool| -> u16 {
+            let of_kind = runs.iter().filter(|run| (run.1 >= STREAM_PAGES) == long);
+            of_kind.map(|run| run.1).sum()
+        };
+        let short = pages(false);
+        let mut shape = Self {
+            streamed: pages(true),
+            ..Self::default()
+        };
+        if at_one_distance(&runs) {
+            shape.strided = short;
+        } else {
+            shape.scattered = short;
+        }
+        shape
+    }
+
+    /// All of them (0-512).
+    pub fn touched(self) -> u16 {
+        self.streamed + self.strided + self.scattered
+    }
+}
+
+fn at_one_distance(runs: &[(u16, u16)]) -> bool {
+    let starts = runs.iter().filter(|run| run.1 < STREAM_PAGES);
+    let starts: Vec<u16> = starts.map(|run| run.0).collect();
+    let mut gaps: Vec<u16> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    if gaps.len() < STRIDE_RUNS {
+        return false;
+    }
+    gaps.sort_unstable();
+    let commonest = gaps.chunk_by(|a, b| a == b).map(<[u16]>::len).max();
+    commonest.unwrap_or(0) as f64 >= STRIDE_SHARE * gaps.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bits(pages: impl IntoIterator<Item = u16>) -> PageBits {
+        let mut bits = PageBits::default();
+        pages.into_iter().for_each(|page| bits.insert(page));
+        bits
+    }
+
+    #[test]
+    fn neighbours_are_a_stream() {
+        let shape = Shape::of(&bits(100..300));
+        assert_eq!((shape.streamed, shape.touched()), (200, 200));
+    }
+
+    #[test]
+    fn equal_distances_are_a_stride() {
+        let shape = Shape::of(&bits((3..512).step_by(16)));
+        assert_eq!((shape.strided, shape.touched()), (32, 32));
+        // A few gaps are missing where the window ended.
+        let cut = bits((3..512).step_by(16).filter(|page| *page != 51));
+        assert_eq!(Shape::of(&cut).strided, 31);
+    }
+
+    #[test]
+    fn too_few_pages_for_a_stride_are_scattered() {
+        assert_eq!(Shape::of(&bits([0, 16, 32, 48])).scattered, 4);
+    }
+
+    #[test]
+    fn random_pages_are_scattered() {
+        let mut state = 88_172_645_463_325_252u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % 512) as u16
+        };
+        for pages in [5, 20, 60] {
+            let touched = bits((0..pages).map(|_| next()));
+            let shape = Shape::of(&touched);
+            assert!(shape.scattered >= touched.count() - 4, "{shape:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_page_is_of_one_kind(words in proptest::array::uniform8(any::<u64>())) {
+            let touched = PageBits(words);
+            prop_assert_eq!(Shape::of(&touched).touched(), touched.count());
+            let runs = touched.runs();
+            prop_assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
+        }
+    }
+}
