@@ -177,7 +177,8 @@ impl Ingens {
     pub const NAME: &'static str = "ingens";
 
     /// What a used huge page weighs beside an idle one, over 0 and at most 1 (1: no penalty). A
-    /// quarter is the idle memory tax of 75 % that the metric is modelled on (Waldspurger, OSDI'02).
+    /// quarter is our choice: it is what an idle memory tax of 75 % comes to, the default of the
+    /// scheme for virtual machines that the metric resembles (Waldspurger, OSDI'02).
     pub const TAU: f64 = 0.25;
 
     /// Knows no process yet.
