@@ -13,8 +13,10 @@ pub const DEFAULT_POLICY: &str = "hawkeye-g";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManagingOptions {
-    /// Who gets huge pages first: hawkeye-g (by access coverage), linux (khugepaged's order and
-    /// pace), none (recover bloat only).
+    /// Who gets huge pages first: hawkeye-g (by access coverage), hawkeye-pmu (by measured overhead,
+    /// then coverage; nothing where none can be measured), ingens (by memory held; regions 90 % in
+    /// use while memory is fragmented), linux (khugepaged's order and pace), none (recover bloat
+    /// only).
     #[arg(long, value_name = "P", default_value = DEFAULT_POLICY, value_parser = known_policy)]
     pub policy: String,
 
@@ -78,6 +80,7 @@ impl ManagingOptions {
         let settings = PolicySettings {
             average: settings.average,
             linux: settings.linux(),
+            ..PolicySettings::default()
         };
         Ok(policies::by_name(&self.policy, &settings)?)
     }

@@ -4,6 +4,7 @@ pub mod access_bits;
 mod bpf;
 pub mod cgroup;
 pub mod error;
+pub mod fragmentation;
 pub mod instance;
 pub mod live;
 pub mod mappings;

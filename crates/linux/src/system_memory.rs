@@ -1,7 +1,9 @@
-//! How much memory is in use: the machine's, a cgroup's, and by how much waiting it is felt.
+//! How much memory is in use: the machine's, a cgroup's, by how much waiting it is felt, and how
+//! fragmented the rest is.
 
 use crate::cgroup::{self, CgroupLimit};
 use crate::error::LinuxError;
+use crate::fragmentation;
 use hawkeye_policy::{GroupMemory, MemoryState, MemoryUse, ProcessId};
 use procfs::{Current, Meminfo, MemoryPressure};
 use std::collections::BTreeMap;
@@ -37,7 +39,7 @@ pub fn read(processes: &[ProcessId]) -> Result<MemoryState, LinuxError> {
         },
         groups: groups.into_values().collect(),
         pressure_percent: pressure(),
-        fmfi: None,
+        fmfi: fragmentation::fmfi(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a policy asks for, and what came of it.
 
 use crate::observation::ProcessId;
+use crate::overhead::Overhead;
 use crate::page::RegionAddr;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,6 +16,26 @@ pub enum Reason {
         bucket: u8,
         /// Averaged coverage, base pages.
         coverage: u16,
+    },
+    /// HawkEye-PMU: the process's overhead is among the highest, and this is its best region.
+    MeasuredOverhead {
+        /// What translation costs the process, as last measured.
+        overhead: Overhead,
+        /// Bucket index in its access map, 0-9.
+        bucket: u8,
+        /// Averaged coverage, base pages.
+        coverage: u16,
+    },
+    /// Ingens: enough of the region is in use, and its process is furthest behind its share.
+    Utilisation {
+        /// Base pages present.
+        present: u16,
+        /// Free memory fragmentation index (0-1), which decides how many are enough; `None` where
+        /// it isn't known.
+        fmfi: Option<f64>,
+        /// The process's promotion metric: memory it holds over memory under its huge pages, idle
+        /// ones weighing more (over 0).
+        importance: f64,
     },
     /// khugepaged's order: next populated region in first-come, address order.
     AddressOrder {
@@ -37,6 +58,26 @@ impl fmt::Display for Reason {
         match self {
             Self::Bucket { bucket, coverage } => {
                 write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
+            }
+            Self::MeasuredOverhead {
+                overhead,
+                bucket,
+                coverage,
+            } => write!(
+                f,
+                "overhead {overhead}, bucket {bucket}: {coverage} of 512 base pages accessed"
+            ),
+            Self::Utilisation {
+                present,
+                fmfi,
+                importance,
+            } => {
+                write!(f, "{present} of 512 base pages present with ")?;
+                match fmfi {
+                    Some(fmfi) => write!(f, "a fragmentation of {fmfi:.2}")?,
+                    None => write!(f, "unknown fragmentation")?,
+                }
+                write!(f, ", importance {importance:.2}")
             }
             Self::AddressOrder { present } => {
                 write!(f, "next in address order, {present} base pages present")

@@ -39,6 +39,12 @@ pub enum Change {
         /// In per cent.
         percent: Option<f64>,
     },
+    /// What the machine says of the fragmentation of free memory from now on (free memory
+    /// fragmentation index, 0-1); `None`: it can't be found out. Promotions succeed as before.
+    Fragmentation {
+        /// The index.
+        fmfi: Option<f64>,
+    },
     /// Memory used by everything that is not simulated, in bytes.
     OtherMemory {
         /// In bytes.
@@ -192,6 +198,7 @@ impl SimMachine {
             }
             Change::Exit { process } => self.exit(process),
             Change::Pressure { percent } => self.pressure_percent = percent,
+            Change::Fragmentation { fmfi } => self.fmfi = fmfi,
             Change::OtherMemory { bytes } => self.other_bytes = bytes,
             Change::FailPromotions { count, errno } => {
                 self.faults.promotions = count;

@@ -227,6 +227,7 @@ fn manage<T>(
     let told = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
+        ..PolicySettings::default()
     };
     let policy = policies::by_name(policy, &told)?;
     let mut manager = Manager::new(machine, policy, settings)?;

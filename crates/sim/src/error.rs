@@ -21,6 +21,11 @@ pub enum SimError {
     /// A weight that is no weight.
     #[error("a weight must be at least 0 and finite, not {0}")]
     Weight(f64),
+    /// A share of accesses that is no share.
+    #[error(
+        "the share of accesses that need a page walk must be at least 0 and at most 1, not {0}"
+    )]
+    WalkShare(f64),
     /// A part of the address space without a region, or one that ends beyond all addresses.
     #[error("the part at {start} has no regions, or too many ({regions})")]
     Size {

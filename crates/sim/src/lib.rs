@@ -9,10 +9,12 @@
 //! - A program's accesses go to the parts of its address space by weight, and within a part to any
 //!   page in use, all equally likely, independent of each other. One takes
 //!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; there are no caches and no TLBs yet, so
-//!   what huge pages bring doesn't depend on how much memory is in use.
+//!   what huge pages bring doesn't depend on how much memory is in use, but on what share of the
+//!   accesses the program's specification lets miss. Counters of it are exact.
 //! - Programs run while the manager's calls are under way, each on a core of its own, and pay for
 //!   the first touch of a page after its access bit was cleared, and for page faults.
-//! - A huge frame can be had whenever 2 MiB are free: memory is never fragmented. Nothing is swapped.
+//! - A huge frame can be had whenever 2 MiB are free: memory is never fragmented, whatever it is made
+//!   to say of itself. Nothing is swapped.
 //!   A program for which there is no memory left is killed.
 #![forbid(unsafe_code)]
 

@@ -20,6 +20,7 @@ pub struct SimMachine {
     pub(crate) faults: Faults,
     pub(crate) other_bytes: u64,
     pub(crate) pressure_percent: Option<f64>,
+    pub(crate) fmfi: Option<f64>,
     /// Limits by name, in bytes.
     pub(crate) groups: BTreeMap<String, u64>,
     pub(crate) manager_cpu: Duration,
@@ -46,6 +47,7 @@ impl SimMachine {
             faults: Faults::default(),
             other_bytes: 0,
             pressure_percent: Some(0.0),
+            fmfi: Some(0.0),
             groups: BTreeMap::new(),
             manager_cpu: Duration::ZERO,
             longest_call: Duration::ZERO,

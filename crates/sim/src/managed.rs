@@ -5,7 +5,7 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
-    PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, Terms,
+    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, Terms,
 };
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ impl Machine for SimMachine {
             },
             groups: self.group_memory(),
             pressure_percent: self.pressure_percent,
-            fmfi: None,
+            fmfi: self.fmfi,
         })
     }
 
@@ -144,6 +144,8 @@ impl Machine for SimMachine {
         let sampled = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
         sampled.update_bits();
         let regions = sampled.walk(sampled.cleared);
+        let overhead = sampled.overhead_percent(&costs);
+        let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
         let source = if sampled.cleared {
             CoverageSource::AccessBits
         } else {
@@ -159,7 +161,7 @@ impl Machine for SimMachine {
             process,
             source,
             regions,
-            overhead: None,
+            overhead,
             cpu_cores: 1.0,
             terms: Terms::default(),
         })

@@ -56,6 +56,7 @@ pub struct SimProcess {
     pub(crate) life: Life,
     /// In address order.
     pub(crate) parts: Vec<PartState>,
+    pub(crate) walk_share: f64,
     /// For each part of the specification, where it is in `parts`.
     places: Vec<usize>,
     pub(crate) accesses: f64,
@@ -93,6 +94,7 @@ impl SimProcess {
                     marks: Marks::default(),
                 })
                 .collect(),
+            walk_share: spec.walk_share,
             places,
             accesses: 0.0,
             present_pages: 0,

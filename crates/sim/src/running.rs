@@ -17,6 +17,14 @@ impl SimProcess {
         self.mean_access_ns(costs).map_or(0.0, |ns| 1e9 / ns)
     }
 
+    /// The share of its time that goes into page walks under the present mapping, in per cent (0-100),
+    /// first touches and faults not included: what hardware counters would show. `None` for a
+    /// process that is not there or accesses nothing.
+    pub fn overhead_percent(&self, costs: &Costs) -> Option<f64> {
+        let mean = self.mean_access_ns(costs)?;
+        Some(((1.0 - costs.huge_access_ns / mean) * 100.0).max(0.0))
+    }
+
     fn total_weight(&self) -> f64 {
         self.parts.iter().map(PartState::live_weight).sum()
     }
@@ -24,13 +32,13 @@ impl SimProcess {
     /// `None` when it accesses nothing.
     fn mean_access_ns(&self, costs: &Costs) -> Option<f64> {
         let total = self.total_weight();
+        let walks_ns = self.walk_share * (costs.base_access_ns - costs.huge_access_ns);
         (total > 0.0).then(|| {
             let weighted = self.parts.iter().filter(|p| p.live_weight() > 0.0);
             let ns: f64 = weighted
                 .map(|part| {
                     let huge = f64::from(part.huge) / part.regions.len() as f64;
-                    let access = huge * costs.huge_access_ns + (1.0 - huge) * costs.base_access_ns;
-                    part.live_weight() * access
+                    part.live_weight() * (costs.huge_access_ns + (1.0 - huge) * walks_ns)
                 })
                 .sum();
             ns / total

@@ -75,16 +75,33 @@ pub struct Ends {
 }
 
 /// A process.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProcessSpec {
     /// Its address space.
     pub parts: Vec<Part>,
+    /// Share of its accesses to base pages that need a page walk (0-1). Those cost
+    /// [`Costs::base_access_ns`]; the others cost no more than under huge pages.
+    pub walk_share: f64,
     /// When it starts, on the machine's clock.
     pub arrives: Duration,
     /// When it ends.
     pub ends: Ends,
     /// The cgroup it is in.
     pub group: Option<String>,
+}
+
+impl Default for ProcessSpec {
+    /// There from the start and for ever, in no cgroup, its address space empty; every access to
+    /// a base page needs a walk, as where much memory is accessed at random.
+    fn default() -> Self {
+        Self {
+            parts: Vec::new(),
+            walk_share: 1.0,
+            arrives: Duration::ZERO,
+            ends: Ends::default(),
+            group: None,
+        }
+    }
 }
 
 pub(crate) fn check_pages(pages: u16) -> Result<(), SimError> {
@@ -136,6 +153,9 @@ impl ProcessSpec {
     pub(crate) fn check(&self) -> Result<(), SimError> {
         for part in &self.parts {
             part.check()?;
+        }
+        if !(0.0..=1.0).contains(&self.walk_share) {
+            return Err(SimError::WalkShare(self.walk_share));
         }
         let mut parts: Vec<&Part> = self.parts.iter().collect();
         parts.sort_by_key(|part| part.start);

@@ -67,3 +67,16 @@ fn what_makes_no_sense_is_refused() -> Result<(), SimError> {
     assert!(matches!(free, Err(SimError::Cost { .. })));
     Ok(())
 }
+
+#[test]
+fn a_share_of_walks_is_a_share() -> Result<(), SimError> {
+    let mut machine = SimMachine::new(MachineSpec::default())?;
+    for walk_share in [-0.1, 1.1] {
+        let spec = ProcessSpec {
+            walk_share,
+            ..ProcessSpec::default()
+        };
+        assert_eq!(machine.start(spec), Err(SimError::WalkShare(walk_share)));
+    }
+    Ok(())
+}

@@ -32,6 +32,7 @@ pub fn manage(
     let policy_settings = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
+        ..PolicySettings::default()
     };
     let policy = policies::by_name(policy, &policy_settings)
         .map_err(|error| BenchError::Impossible(error.to_string()))?;

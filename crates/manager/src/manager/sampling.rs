@@ -234,6 +234,7 @@ impl<M: Machine> Manager<M> {
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
         let mut observation = Observation {
             at: now,
+            fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
             ..Observation::default()
         };
         for process in self.processes.clone() {

@@ -5,8 +5,8 @@ use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::plan::{Promotion, Reason};
+use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// What HawkEye-G can be told.
@@ -19,7 +19,6 @@ pub struct HawkeyeGSettings {
 /// One process.
 #[derive(Debug)]
 struct Member {
-    process: ProcessId,
     map: AccessMap,
     /// Number of the last turn it had; 0 for none yet.
     last_turn: u64,
@@ -35,8 +34,7 @@ struct Member {
 #[derive(Debug)]
 pub struct HawkeyeG {
     settings: HawkeyeGSettings,
-    /// First come first.
-    members: Vec<Member>,
+    members: Members<Member>,
     turns: u64,
 }
 
@@ -48,17 +46,14 @@ impl HawkeyeG {
     pub fn new(settings: HawkeyeGSettings) -> Self {
         Self {
             settings,
-            members: Vec::new(),
+            members: Members::default(),
             turns: 0,
         }
     }
 
     /// The access map of a process, for views of it.
     pub fn access_map(&self, process: ProcessId) -> Option<&AccessMap> {
-        self.members
-            .iter()
-            .find(|m| m.process == process)
-            .map(|m| &m.map)
+        self.members.get(process).map(|m| &m.map)
     }
 }
 
@@ -72,39 +67,33 @@ impl Policy for HawkeyeG {
     }
 
     fn observe(&mut self, observation: &Observation) {
-        let mut known: HashMap<ProcessId, Member> =
-            self.members.drain(..).map(|m| (m.process, m)).collect();
-        for sampled in &observation.processes {
-            let mut member = known.remove(&sampled.process).unwrap_or_else(|| Member {
-                process: sampled.process,
-                map: AccessMap::new(self.settings.average),
+        let average = self.settings.average;
+        self.members.observe(observation, |sample, before| {
+            let mut member = before.unwrap_or_else(|| Member {
+                map: AccessMap::new(average),
                 last_turn: 0,
             });
-            member.map.observe(&sampled.regions);
-            self.members.push(member);
-        }
-        let unread = observation.unread.iter();
-        self.members
-            .extend(unread.filter_map(|process| known.remove(process)));
+            member.map.observe(&sample.regions);
+            member
+        });
     }
 
     fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
-        let (highest, _) = self
+        let (_, process, highest) = self
             .members
             .iter_mut()
-            .filter_map(|m| Some((m.map.highest_bucket()?, m)))
+            .filter_map(|(process, m)| Some((m.map.highest_bucket()?, process, m)))
             // The first of equals stays: first come first.
             .reduce(|best, next| {
                 let better =
-                    next.0 > best.0 || (next.0 == best.0 && next.1.last_turn < best.1.last_turn);
+                    next.0 > best.0 || (next.0 == best.0 && next.2.last_turn < best.2.last_turn);
                 if better { next } else { best }
-            })
-            .map(|(bucket, member)| (member, bucket))?;
+            })?;
         let candidate = highest.map.pop_highest()?;
         self.turns += 1;
         highest.last_turn = self.turns;
         Some(Promotion {
-            process: highest.process,
+            process,
             region: candidate.region,
             expected_present: candidate.present,
             reason: Reason::Bucket {
@@ -117,7 +106,7 @@ impl Policy for HawkeyeG {
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
         // What was not promoted is out of its map already, until the next observation.
         if took.is_some() {
-            if let Some(member) = self.members.iter_mut().find(|m| m.process == process) {
+            if let Some(member) = self.members.get_mut(process) {
                 member.map.remove(region);
             }
         }

@@ -1,10 +1,15 @@
 //! Every policy, and how to get one by its name.
 
 pub mod hawkeye_g;
+pub mod hawkeye_pmu;
+pub mod ingens;
 pub mod linux;
+mod members;
 pub mod none;
 
 pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
+pub use hawkeye_pmu::{HawkeyePmu, HawkeyePmuSettings};
+pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxOrder, LinuxSettings, Pace};
 pub use none::NoPromotion;
 
@@ -18,16 +23,22 @@ use thiserror::Error;
 pub struct PolicySettings {
     /// How coverage is averaged, by all policies that go by coverage.
     pub average: CoverageAverage,
+    /// For `ingens`.
+    pub ingens: IngensSettings,
     /// For `linux`.
     pub linux: LinuxSettings,
 }
 
 type Make = fn(&PolicySettings) -> Box<dyn Policy>;
 
-const POLICIES: [(&str, Make); 3] = [
+const POLICIES: [(&str, Make); 5] = [
     (HawkeyeG::NAME, |s| {
         Box::new(HawkeyeG::new(HawkeyeGSettings { average: s.average }))
     }),
+    (HawkeyePmu::NAME, |s| {
+        Box::new(HawkeyePmu::new(HawkeyePmuSettings { average: s.average }))
+    }),
+    (Ingens::NAME, |s| Box::new(Ingens::new(s.ingens))),
     (LinuxOrder::NAME, |s| Box::new(LinuxOrder::new(s.linux))),
     (NoPromotion::NAME, |_| Box::new(NoPromotion)),
 ];
@@ -77,7 +88,11 @@ mod tests {
         let error = by_name("best", &PolicySettings::default()).map(|p| p.name());
         assert_eq!(
             error.map_err(|e| e.to_string()),
-            Err("there is no policy \"best\"; the policies are hawkeye-g, linux, none".to_owned())
+            Err(
+                "there is no policy \"best\"; the policies are hawkeye-g, hawkeye-pmu, ingens, \
+                 linux, none"
+                    .to_owned()
+            )
         );
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome {
-    for policy in ["hawkeye-g", "linux"] {
+    for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let mut machine = machine(16 * GIB)?;
         machine.start(program(&[base(0, 64, 1.0)]))?;
         machine.fail_next_promotions(5, "EAGAIN");
@@ -30,7 +30,7 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome 
 #[test]
 fn the_rate_holds_over_any_ten_seconds() -> Outcome {
     const RATE: f64 = 2.0;
-    for policy in ["hawkeye-g", "linux"] {
+    for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let mut machine = machine(16 * GIB)?;
         machine.start(program(&[base(0, 200, 1.0)]))?;
         let settings = Settings {

@@ -69,6 +69,7 @@ pub fn manage(
     let told = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
+        ..PolicySettings::default()
     };
     let policy = policies::by_name(policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)

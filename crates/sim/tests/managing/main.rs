@@ -3,8 +3,10 @@
 mod common;
 
 mod budgets;
+mod ingens;
 mod kept_limits;
 mod memory;
 mod order;
+mod overhead;
 mod repeat;
 mod trouble;

@@ -2,13 +2,13 @@
 
 use crate::common::*;
 use hawkeye_manager::Machine;
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{RegionAddr, policies};
 use hawkeye_sim::{Change, ProcessSpec};
 use std::collections::HashSet;
 
 #[test]
 fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Outcome {
-    for policy in ["hawkeye-g", "linux", "none"] {
+    for policy in policies::names() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
         let mut machine = machine(total)?;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_manager::{Entry, Machine, Wake};
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{ProcessId, policies};
 use hawkeye_sim::{Change, Ends, MachineSpec, ProcessSpec, SimError, SimMachine};
 
 fn busy(seed: u64) -> Result<(SimMachine, ProcessId), SimError> {
@@ -54,7 +54,7 @@ fn entries(seed: u64, policy: &str) -> Result<Vec<Entry>, SimError> {
 
 #[test]
 fn the_same_seed_gives_the_same_journal_and_another_gives_another() -> Outcome {
-    for policy in ["hawkeye-g", "linux", "none"] {
+    for policy in policies::names() {
         assert_eq!(entries(1, policy)?, entries(1, policy)?, "{policy}");
     }
     assert_ne!(entries(1, "hawkeye-g")?, entries(2, "hawkeye-g")?);
@@ -63,7 +63,7 @@ fn the_same_seed_gives_the_same_journal_and_another_gives_another() -> Outcome {
 
 #[test]
 fn with_nobody_to_manage_the_loop_ends() -> Outcome {
-    for policy in ["hawkeye-g", "linux", "none"] {
+    for policy in policies::names() {
         let mut manager = manage(machine(GIB)?, policy, often())?;
         assert_eq!(run(&mut manager, s(10.0)), Wake::Stop);
         assert_eq!(manager.machine().now(), s(0.0));

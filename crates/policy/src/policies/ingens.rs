@@ -1,0 +1,243 @@
+//! Ingens: by utilisation, a share of huge pages for each process (Kwon et al., OSDI'16).
+
+use crate::error::{SettingError, positive_up_to};
+use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use crate::plan::{Promotion, Reason};
+use crate::policies::members::Members;
+use crate::policy::{Needs, Policy};
+use std::time::Duration;
+
+/// What Ingens can be told. The defaults are the paper's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IngensSettings {
+    utilisation_percent: f64,
+    fmfi_switch: f64,
+}
+
+impl IngensSettings {
+    /// Share of a region that must be in use while memory is fragmented, unless set, in per cent.
+    pub const DEFAULT_UTILISATION_PERCENT: f64 = 90.0;
+    /// Free memory fragmentation index from which memory counts as fragmented, unless set.
+    pub const DEFAULT_FMFI_SWITCH: f64 = 0.5;
+
+    /// While the free memory fragmentation index is at or above `fmfi_switch` (0-1; 0: always), a
+    /// region is promoted when `utilisation_percent` of it (over 0, at most 100) are present; else at
+    /// the first chance.
+    ///
+    /// # Errors
+    /// A value out of range.
+    pub fn new(utilisation_percent: f64, fmfi_switch: f64) -> Result<Self, SettingError> {
+        let utilisation_percent = positive_up_to(
+            100.0,
+            utilisation_percent,
+            "utilisation (%)",
+            "over 0 and at most 100",
+        )?;
+        if !(0.0..=1.0).contains(&fmfi_switch) {
+            return Err(SettingError::new(
+                "fragmentation index",
+                fmfi_switch,
+                "at least 0 and at most 1",
+            ));
+        }
+        Ok(Self {
+            utilisation_percent,
+            fmfi_switch,
+        })
+    }
+
+    /// How many base pages of a region must be present (1-512).
+    fn min_present(self, fmfi: Option<f64>) -> u16 {
+        if fmfi.is_some_and(|fmfi| fmfi < self.fmfi_switch) {
+            return 1;
+        }
+        let pages = f64::from(PAGES_PER_REGION) * self.utilisation_percent / 100.0;
+        // A cast from a float saturates; 90 % of 512 are 460.8 pages: 461.
+        (pages.ceil() as u16).clamp(1, PAGES_PER_REGION)
+    }
+}
+
+impl Default for IngensSettings {
+    fn default() -> Self {
+        Self {
+            utilisation_percent: Self::DEFAULT_UTILISATION_PERCENT,
+            fmfi_switch: Self::DEFAULT_FMFI_SWITCH,
+        }
+    }
+}
+
+/// What is known of a region.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    region: RegionAddr,
+    present: u16,
+    /// The round in which pages of it were last faulted in.
+    faulted: u64,
+}
+
+/// One process.
+#[derive(Debug, Default)]
+struct Member {
+    weight: f64,
+    resident_bytes: u64,
+    /// Huge pages, those proposed since they were counted included.
+    huge: u64,
+    /// Huge pages that were not accessed in the window.
+    idle: u64,
+    /// In ascending address order.
+    regions: Vec<Seen>,
+    /// May be promoted, the next one last.
+    waiting: Vec<Seen>,
+}
+
+impl Member {
+    fn observe(&mut self, sample: &ProcessSample, round: u64, min_present: u16) {
+        let huge = || sample.regions.iter().filter(|r| r.huge);
+        self.weight = sample.terms.weight;
+        self.resident_bytes = sample.resident_bytes();
+        self.huge = huge().count() as u64;
+        self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
+        let mut regions: Vec<Seen> = sample
+            .regions
+            .iter()
+            .map(|now| self.seen(now, round))
+            .collect();
+        self.waiting = sample
+            .regions
+            .iter()
+            .zip(&regions)
+            .filter(|(now, _)| !now.huge && now.present >= min_present)
+            .map(|(_, seen)| *seen)
+            .collect();
+        self.waiting
+            .sort_by(|a, b| a.faulted.cmp(&b.faulted).then(b.region.cmp(&a.region)));
+        self.waiting.dedup_by_key(|seen| seen.region);
+        regions.sort_by_key(|seen| seen.region);
+        self.regions = regions;
+    }
+
+    /// A region as it is now, beside what it was. It was faulted in when it is new or has more pages
+    /// than before; those that a promotion has filled in were not faulted.
+    fn seen(&self, now: &RegionSample, round: u64) -> Seen {
+        let before = self
+            .regions
+            .binary_search_by_key(&now.region, |seen| seen.region)
+            .ok()
+            .and_then(|index| self.regions.get(index));
+        let faulted = match before {
+            Some(before) if now.huge || now.present <= before.present => before.faulted,
+            _ => round,
+        };
+        Seen {
+            region: now.region,
+            present: now.present,
+            faulted,
+        }
+    }
+
+    /// The promotion metric, as it is with one huge page more.
+    fn importance(&self) -> f64 {
+        let idle = self.idle as f64;
+        let used = (self.huge + 1) as f64 - idle;
+        let penalised = idle + Ingens::TAU * used;
+        self.weight * self.resident_bytes as f64 / (HUGE_PAGE_BYTES as f64 * penalised)
+    }
+}
+
+/// Takes from the process whose promotion metric is highest, most recently faulted regions first,
+/// and of those as recent low to high addresses.
+///
+/// The metric is the paper's `M = S / (H * (f + tau * (1 - f)))`: `S` is the process's claim, `H`
+/// the memory under its huge pages, `f` the share of these that is idle. With `f * H` idle and
+/// `(1 - f) * H` used, the divisor is `idle + tau * used`: an idle huge page weighs `1 / tau` times a
+/// used one. The claim is the memory that the process holds, by its weight, as in the released
+/// code; so processes end up with huge pages in proportion to their memory. `H` counts the huge page
+/// in question: nothing is divided by 0, and equals take turns from the first one on.
+///
+/// - *Idle* is a huge page without an access in the window. Where there are no access bits none is.
+/// - *Recent* is known to one observation: regions that are new, or hold more pages than before, were
+///   faulted since the last one. On the first all are equally recent.
+/// - A proposal counts as a huge page until the next observation counts them anew, also if nothing
+///   came of it: a process whose regions are all refused would otherwise be asked for ever.
+/// - While fragmentation isn't known, memory counts as fragmented: what is promoted then is right in
+///   both cases, and what the other rule wastes Ingens never takes back.
+/// - Ingens knows no pace of its own; its thread goes on while there is something to promote.
+#[derive(Debug)]
+pub struct Ingens {
+    settings: IngensSettings,
+    members: Members<Member>,
+    fmfi: Option<f64>,
+    /// Observations so far.
+    round: u64,
+}
+
+impl Ingens {
+    /// Its name on the command line.
+    pub const NAME: &'static str = "ingens";
+
+    /// What a used huge page weighs beside an idle one, over 0 and at most 1 (1: no penalty). A
+    /// quarter is our choice: it is what an idle memory tax of 75 % comes to, the default of the
+    /// scheme for virtual machines that the metric resembles (Waldspurger, OSDI'02).
+    pub const TAU: f64 = 0.25;
+
+    /// Knows no process yet.
+    pub fn new(settings: IngensSettings) -> Self {
+        Self {
+            settings,
+            members: Members::default(),
+            fmfi: None,
+            round: 0,
+        }
+    }
+}
+
+impl Policy for Ingens {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// Present pages would do for utilisation; idleness needs access bits.
+    fn needs(&self) -> Needs {
+        Needs::Coverage
+    }
+
+    fn observe(&mut self, observation: &Observation) {
+        self.round += 1;
+        self.fmfi = observation.fmfi;
+        let (round, min_present) = (self.round, self.settings.min_present(observation.fmfi));
+        self.members.observe(observation, |sample, before| {
+            let mut member = before.unwrap_or_default();
+            member.observe(sample, round, min_present);
+            member
+        });
+    }
+
+    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+        let (importance, process, member) = self
+            .members
+            .iter_mut()
+            .filter(|(_, m)| !m.waiting.is_empty())
+            .map(|(process, m)| (m.importance(), process, m))
+            // The first of equals stays: first come first.
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
+        let next = member.waiting.pop()?;
+        member.huge += 1;
+        Some(Promotion {
+            process,
+            region: next.region,
+            expected_present: next.present,
+            reason: Reason::Utilisation {
+                present: next.present,
+                fmfi: self.fmfi,
+                importance,
+            },
+        })
+    }
+
+    /// The next observation tells as much.
+    fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _took: Option<Duration>) {}
+}
+
+#[cfg(test)]
+mod tests;
