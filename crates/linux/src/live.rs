@@ -5,8 +5,10 @@ use crate::process::{self, ProcessHandle};
 use crate::remote_advice;
 use crate::sampler::{CallTimes, Member, Sampler};
 use crate::stop::{StopSignals, Waited};
-use crate::{pagemap, system_memory};
-use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
+use crate::{cgroup, mappings, pagemap, system_memory};
+use hawkeye_manager::{
+    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, MemoryState, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
 };
@@ -332,6 +334,32 @@ impl Machine for LinuxMachine {
             rss_bytes,
             huge_bytes,
         })
+    }
+
+    fn describe(&self, process: ProcessId) -> Description {
+        let member = self.members.get(&process.pid);
+        let member = member.filter(|member| member.handle.id == process);
+        Description {
+            name: process::name(process.pid).unwrap_or_default(),
+            cgroup: cgroup::path(process.pid),
+            uid: process::owner(process.pid),
+            thp_disabled: member.is_some_and(|m| m.thp_disabled),
+            refused_bytes: member.map_or(0, |m| m.eligible.refused_bytes),
+        }
+    }
+
+    fn why_not_managed(&self, pid: u32) -> Option<String> {
+        // Whatever keeps us from opening it says so.
+        ProcessHandle::open(pid)
+            .err()
+            .map(|error| error.to_string())
+    }
+
+    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
+        let member = member(&mut self.members, process).ok()?;
+        let mappings = self.sampler.mappings(member).ok()?;
+        let eligible = mappings::region_eligible(&mappings, region);
+        eligible.err().map(|why| why.to_string())
     }
 
     fn manager_cpu(&self) -> Duration {

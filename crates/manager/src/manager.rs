@@ -3,6 +3,7 @@
 mod promoting;
 mod recovering;
 mod sampling;
+mod viewing;
 
 use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
@@ -12,7 +13,9 @@ use hawkeye_policy::{
     ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
 };
 use sampling::Sampling;
+use std::collections::HashSet;
 use std::time::Duration;
+use viewing::Viewing;
 
 /// Manages a machine by a policy, one [`step`](Self::step) after the other.
 pub struct Manager<M> {
@@ -34,6 +37,8 @@ pub struct Manager<M> {
     /// As last read, and reckoned on since.
     memory: Option<MemoryState>,
     held: Option<Hold>,
+    paused: bool,
+    viewing: Viewing,
 }
 
 /// How often footprints and memory are looked at.
@@ -77,6 +82,8 @@ impl<M: Machine> Manager<M> {
             next_look: Duration::ZERO,
             memory: None,
             held: None,
+            paused: false,
+            viewing: Viewing::default(),
             machine,
             policy,
             settings,
@@ -90,10 +97,14 @@ impl<M: Machine> Manager<M> {
             self.look(now);
         }
         self.cpu.update(now, self.machine.manager_cpu());
+        // A window that is open is still read: its bits are cleared already.
+        if self.paused && !self.sampling.in_window() {
+            return self.machine.wait_until(self.next_look);
+        }
         self.sample(now);
         let mut wake_at = self.next_look.min(self.sampling.due());
         // In a window the program's accesses count, not what our own calls do to them.
-        if !self.sampling.in_window() {
+        if !self.paused && !self.sampling.in_window() {
             let again = [self.recover_batch(), self.promote_batch()];
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
@@ -108,10 +119,12 @@ impl<M: Machine> Manager<M> {
     fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK_EVERY;
         self.processes = self.machine.processes();
-        let there = &self.processes;
-        self.cooldown
-            .retain_processes(|process| there.contains(&process));
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let is_there = |process| there.contains(&process);
+        self.cooldown.retain_processes(is_there);
         self.cooldown.expire(now);
+        self.journal.retain_processes(is_there);
+        self.viewing.retain_processes(is_there);
         let mut sum = FootprintPoint {
             at_s: now.as_secs_f64(),
             ..Default::default()
@@ -121,6 +134,7 @@ impl<M: Machine> Manager<M> {
             if let Ok(footprint) = self.machine.footprint(process) {
                 sum.rss_bytes += footprint.rss_bytes;
                 sum.huge_bytes += footprint.huge_bytes;
+                self.viewing.note_footprint(process, footprint);
             }
         }
         // The last look before the end finds nobody: it is no footprint of theirs.

@@ -183,6 +183,14 @@ impl CpuBudget {
         self.used_by(now.as_secs()) >= self.limit_s()
     }
 
+    /// What was used over the last minute (of management, while it is younger), in per cent of one
+    /// core.
+    pub fn used_percent(&self, now: Duration) -> f64 {
+        let second = now.as_secs();
+        let seconds = (second + 1).min(SECONDS as u64);
+        self.used_by(second) * 100.0 / seconds as f64
+    }
+
     /// When something will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
         if !self.exhausted(now) {

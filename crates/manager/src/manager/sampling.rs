@@ -229,6 +229,7 @@ impl<M: Machine> Manager<M> {
         self.policy.observe(&observation);
         self.planner.observe(&observation);
         self.recovered.observe(&observation);
+        self.viewing.keep(observation);
     }
 
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
