@@ -53,6 +53,13 @@ impl Session {
         })
     }
 
+    /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
+    pub fn into_manager(self, scope: Scope) -> Result<(Manager<LinuxMachine>, Takeover)> {
+        let machine = LinuxMachine::new(self.means, scope, self.signals);
+        let manager = Manager::new(machine, self.policy, self.settings)?;
+        Ok((manager, self.takeover))
+    }
+
     /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
     pub fn manage(self, scope: Scope, mut each_step: impl FnMut()) -> Result<Managed> {
         let sampler = match self.takeover.decision().sampler {
@@ -61,8 +68,7 @@ impl Session {
             SamplerKind::Population => "population",
         };
         let cpu_before = hawkeye_linux::live::own_cpu();
-        let machine = LinuxMachine::new(self.means, scope, self.signals);
-        let mut manager = Manager::new(machine, self.policy, self.settings)?;
+        let (mut manager, takeover) = self.into_manager(scope)?;
         let mut progress = Progress::new();
         while manager.step() != Wake::Stop {
             each_step();
@@ -118,7 +124,7 @@ impl Session {
         };
         Ok(Managed {
             summary,
-            _takeover: self.takeover,
+            _takeover: takeover,
         })
     }
 }

@@ -1,0 +1,1 @@
+//! `hawkeye daemon`: looks after a whole machine.
