@@ -32,6 +32,10 @@ pub enum Wake {
     Deadline,
     /// Management should end: interrupted, or nothing is left to manage.
     Stop,
+    /// Somebody else in this program wants something.
+    Called,
+    /// The configuration should be read again.
+    Reload,
 }
 
 /// What a promotion did.

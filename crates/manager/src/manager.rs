@@ -8,8 +8,9 @@ use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, MemoryState, Needs, Policy,
-    ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
+    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
+    Needs, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
+    SettingError,
 };
 use sampling::Sampling;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub struct Manager<M> {
     planner: RecoveryPlanner,
     recovered: RecoveredRegions,
     cooldown: Cooldown,
+    huge_limits: HugeLimits,
     promotion_backoff: Backoff,
     recovery_backoff: Backoff,
     budget: PromotionBudget,
@@ -68,6 +70,7 @@ impl<M: Machine> Manager<M> {
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
             cooldown: Cooldown::default(),
+            huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
             recovery_backoff: Backoff::new(BackoffSettings::default()),
             budget: PromotionBudget::new(settings.max_promotions, rate),
@@ -112,6 +115,8 @@ impl<M: Machine> Manager<M> {
         self.cooldown
             .retain_processes(|process| there.contains(&process));
         self.cooldown.expire(now);
+        self.huge_limits
+            .retain_processes(|process| there.contains(&process));
         let mut sum = FootprintPoint {
             at_s: now.as_secs_f64(),
             ..Default::default()
@@ -121,6 +126,8 @@ impl<M: Machine> Manager<M> {
             if let Ok(footprint) = self.machine.footprint(process) {
                 sum.rss_bytes += footprint.rss_bytes;
                 sum.huge_bytes += footprint.huge_bytes;
+                self.huge_limits
+                    .note_huge_bytes(process, footprint.huge_bytes);
             }
         }
         // The last look before the end finds nobody: it is no footprint of theirs.
