@@ -2,8 +2,10 @@
 
 pub mod access_bits;
 mod bpf;
+pub mod census;
 pub mod cgroup;
 pub mod error;
+pub mod identity;
 pub mod instance;
 pub mod live;
 pub mod mappings;
