@@ -45,27 +45,15 @@ pub fn limits(pid: u32) -> Vec<CgroupLimit> {
     let Some((version, root)) = memory_hierarchy() else {
         return Vec::new();
     };
-    let Some(own) = own_path(version, pid) else {
+    let Ok(cgroups) = Process::new(pid as i32).and_then(|process| process.cgroups()) else {
         return Vec::new();
     };
-    limits_of(version, &root, Path::new(&own))
-}
-
-/// The cgroup of a process, by its path in the hierarchy that controls memory.
-pub fn path(pid: u32) -> Option<String> {
-    let (version, _) = memory_hierarchy()?;
-    own_path(version, pid)
-}
-
-fn own_path(version: CgroupVersion, pid: u32) -> Option<String> {
-    let cgroups = Process::new(pid as i32)
-        .and_then(|process| process.cgroups())
-        .ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
     });
-    own.map(|group| group.pathname)
+    let Some(own) = own else { return Vec::new() };
+    limits_of(version, &root, Path::new(&own.pathname))
 }
 
 /// The limits of the cgroup at `path` under `root` and of its ancestors.

@@ -97,11 +97,6 @@ pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
         .map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
-/// Command name; `None` if the process is gone.
-pub fn name(pid: u32) -> Option<String> {
-    stat_of(pid).ok().map(|stat| stat.comm)
-}
-
 /// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
 pub fn owner(pid: u32) -> Option<u32> {
     Process::new(pid as i32).and_then(|p| p.uid()).ok()

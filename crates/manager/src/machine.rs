@@ -85,10 +85,14 @@ pub struct Footprint {
 pub struct Description {
     /// Command name (15 characters at most).
     pub name: String,
+    /// Name of its user, where there are users.
+    pub user: Option<String>,
+    /// Whose memory it is: that user may know where it lies. `None`: nobody's.
+    pub uid: Option<u32>,
     /// Path of its cgroup, where there are cgroups.
     pub cgroup: Option<String>,
-    /// Owner; `None` where there are no users.
-    pub uid: Option<u32>,
+    /// What it runs as, in words: a pod, a container, a unit of systemd.
+    pub unit: Option<String>,
     /// Whether it was told `PR_SET_THP_DISABLE`: nothing of it can become huge.
     pub thp_disabled: bool,
     /// Memory that it keeps out by `MADV_NOHUGEPAGE`, in bytes, at the last sample.

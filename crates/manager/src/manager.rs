@@ -9,8 +9,9 @@ use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, MemoryState, Needs, Policy,
-    ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
+    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
+    Needs, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
+    SettingError,
 };
 use sampling::Sampling;
 use std::collections::HashSet;
@@ -29,6 +30,7 @@ pub struct Manager<M> {
     planner: RecoveryPlanner,
     recovered: RecoveredRegions,
     cooldown: Cooldown,
+    huge_limits: HugeLimits,
     promotion_backoff: Backoff,
     recovery_backoff: Backoff,
     budget: PromotionBudget,
@@ -73,6 +75,7 @@ impl<M: Machine> Manager<M> {
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
             cooldown: Cooldown::default(),
+            huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
             recovery_backoff: Backoff::new(BackoffSettings::default()),
             budget: PromotionBudget::new(settings.max_promotions, rate),
@@ -123,6 +126,7 @@ impl<M: Machine> Manager<M> {
         let is_there = |process| there.contains(&process);
         self.cooldown.retain_processes(is_there);
         self.cooldown.expire(now);
+        self.huge_limits.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.viewing.retain_processes(is_there);
         let mut sum = FootprintPoint {
@@ -134,6 +138,8 @@ impl<M: Machine> Manager<M> {
             if let Ok(footprint) = self.machine.footprint(process) {
                 sum.rss_bytes += footprint.rss_bytes;
                 sum.huge_bytes += footprint.huge_bytes;
+                self.huge_limits
+                    .note_huge_bytes(process, footprint.huge_bytes);
                 self.viewing.note_footprint(process, footprint);
             }
         }

@@ -99,10 +99,14 @@ pub struct ProcessStatus {
     pub pid: u32,
     /// Command name.
     pub name: String,
+    /// Name of its user.
+    pub user: Option<String>,
+    /// Whose memory it is.
+    pub uid: Option<u32>,
     /// Path of its cgroup.
     pub cgroup: Option<String>,
-    /// Owner.
-    pub uid: Option<u32>,
+    /// What it runs as: a pod, a container, a unit of systemd.
+    pub unit: Option<String>,
     /// Resident memory.
     pub rss_bytes: u64,
     /// Memory under huge pages.

@@ -5,7 +5,7 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
-    PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, Terms,
+    PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
 };
 use std::time::Duration;
 
@@ -144,6 +144,7 @@ impl Machine for SimMachine {
         let sampled = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
         sampled.update_bits();
         let regions = sampled.walk(sampled.cleared);
+        let terms = sampled.terms;
         let source = if sampled.cleared {
             CoverageSource::AccessBits
         } else {
@@ -161,7 +162,7 @@ impl Machine for SimMachine {
             regions,
             overhead: None,
             cpu_cores: 1.0,
-            terms: Terms::default(),
+            terms,
         })
     }
 

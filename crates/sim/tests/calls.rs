@@ -66,6 +66,7 @@ fn machine() -> Result<SimMachine, TestCaseError> {
                 at: None,
             },
             group: group.map(str::to_owned),
+            ..ProcessSpec::default()
         };
         machine.start(spec).map_err(fail)?;
     }

@@ -222,6 +222,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.journal.note(now, event);
+            self.huge_limits.observe(sample);
         }
         let each = self.machine.first_touch_cost();
         let touches = observation.processes.iter().map(first_touches).sum();

@@ -85,14 +85,6 @@ impl Viewing {
             .get(&process)
             .map_or_else(Terms::default, |kept| kept.sample.terms)
     }
-
-    /// Memory under huge pages of all processes that fall under the same rule, in bytes.
-    fn huge_bytes_under(&self, rule: Option<usize>) -> u64 {
-        let same = self.samples.keys().filter(|p| self.terms(**p).rule == rule);
-        same.filter_map(|process| self.footprints.get(process))
-            .map(|footprint| footprint.huge_bytes)
-            .sum()
-    }
 }
 
 impl<M: Machine> Manager<M> {
@@ -244,13 +236,12 @@ impl<M: Machine> Manager<M> {
             kept_by.push(hold.to_string());
         }
         kept_by.extend(self.policy.passes_over(process));
-        if let Some(most) = status.terms.max_huge_bytes {
-            let huge = self.viewing.huge_bytes_under(status.terms.rule);
-            if huge >= most {
+        if let (Some(rule), Some(most)) = (status.terms.rule, status.terms.max_huge_bytes) {
+            if !self.huge_limits.allows(process) {
                 kept_by.push(format!(
                     "its rule allows {} MiB of huge pages, and {} MiB are in use",
                     most >> 20,
-                    huge >> 20
+                    self.huge_limits.rule_bytes(rule) >> 20
                 ));
             }
         }
@@ -328,8 +319,10 @@ impl<M: Machine> Manager<M> {
         ProcessStatus {
             pid: process.pid,
             name: who.name,
-            cgroup: who.cgroup,
+            user: who.user,
             uid: who.uid,
+            cgroup: who.cgroup,
+            unit: who.unit,
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
             overhead: kept.and_then(|kept| kept.sample.overhead),

@@ -7,4 +7,5 @@ mod kept_limits;
 mod memory;
 mod order;
 mod repeat;
+mod rules;
 mod trouble;
