@@ -8,7 +8,7 @@ use hawkeye_policy::{
 use std::time::Duration;
 
 /// How the manager works. Every value in here is valid by its type or by [`Settings::check`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Time from one sampling window to the next; stretched where that would cost too much.
     pub period: Duration,
