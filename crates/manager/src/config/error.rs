@@ -74,6 +74,14 @@ pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before[line_start..].chars().count() + 1)
 }
 
+/// The line of a text that a byte is in, as far as it can be shown.
+pub(super) fn line_of(text: &str, at: usize) -> String {
+    const LONGEST: usize = 60;
+    let (line, _) = position(text, at);
+    let line = text.lines().nth(line - 1).unwrap_or_default().trim();
+    line.chars().take(LONGEST).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 //! By hand and not by derived deserialization, so that a person sees every mistake at once, each with
 //! its key and its place, and in our own words.
 
-use super::error::{Problem, Problems, position};
+use super::error::{Problem, Problems, line_of, position};
 use super::value::Value;
 use hawkeye_policy::SettingError;
 use std::ops::Range;
@@ -41,10 +41,11 @@ pub(super) fn read<R>(
     };
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
+        let line = line_of(text, at);
         log.note(
             at,
             String::new(),
-            format!("this is no TOML: {}", error.message()),
+            format!("this is no TOML: {}, in {line}", error.message()),
         );
     });
     let table = table.ok();
@@ -256,7 +257,12 @@ impl<'l, 't> Section<'l, 't> {
 fn unknown(name: &str, known: &[&'static str]) -> String {
     /// Of two thirds the same letters, one is probably a slip for the other.
     const ALIKE: f64 = 0.67;
-    let likeness = |other: &&'static str| strsim::normalized_damerau_levenshtein(name, other);
+    let likeness = |other: &&'static str| {
+        // Left out was the unit, say.
+        let begun = name.len() > 2 && other.starts_with(name);
+        let alike = strsim::normalized_damerau_levenshtein(name, other);
+        if begun { 1.0 } else { alike }
+    };
     let nearest = known
         .iter()
         .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
