@@ -1,6 +1,7 @@
 //! The loop between a [`Machine`] and a policy.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod journal;
 pub mod machine;
 pub mod manager;

@@ -120,7 +120,7 @@ impl TokenBucket {
 }
 
 /// The manager's own CPU time: a share of one core, over any minute.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuBudget {
     percent: f64,
     /// CPU seconds used in each of the last 60 seconds, at the place of that second modulo 60.

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use std::fmt;
-use std::str::FromStr;
 
 /// What rules look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -47,9 +46,6 @@ pub enum QosClass {
 }
 
 impl QosClass {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
-
     /// As it is written in cgroup paths and in the configuration.
     pub fn name(self) -> &'static str {
         match self {
@@ -63,21 +59,5 @@ impl QosClass {
 impl fmt::Display for QosClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// There is no such class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the classes are guaranteed, burstable and besteffort")]
-pub struct UnknownQosClass;
-
-impl FromStr for QosClass {
-    type Err = UnknownQosClass;
-
-    fn from_str(text: &str) -> Result<Self, UnknownQosClass> {
-        Self::ALL
-            .into_iter()
-            .find(|class| class.name() == text)
-            .ok_or(UnknownQosClass)
     }
 }

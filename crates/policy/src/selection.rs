@@ -42,7 +42,7 @@ impl Selection {
         }
         if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every) {
             let seconds = look_every.as_secs_f64();
-            let allowed = "at least 1 and at most 3600";
+            let allowed = "at least 1 s and at most 1 h";
             return Err(SettingError::new(Self::LOOK_EVERY, seconds, allowed));
         }
         if !(1..=100_000).contains(&max_processes) {
