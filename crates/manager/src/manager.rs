@@ -210,6 +210,11 @@ impl<M: Machine> Manager<M> {
         &self.machine
     }
 
+    /// The machine, to be told what only it knows.
+    pub fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
     /// The policy's name.
     pub fn policy(&self) -> &'static str {
         self.policy.name()

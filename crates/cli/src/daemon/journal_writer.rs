@@ -70,11 +70,6 @@ impl JournalWriter {
         })
     }
 
-    /// What it was started with.
-    pub fn settings(&self) -> &JournalSettings {
-        &self.settings
-    }
-
     /// Takes over what is new in the manager's journal, and tells the manager when that fails or works
     /// again.
     pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {

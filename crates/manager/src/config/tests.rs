@@ -200,7 +200,7 @@ const WRONG: [(&str, &str); 26] = [
     ),
     (
         "socket = \"hawkeye.sock\"",
-        "hawkeye.toml:1:10: socket must be an absolute path, such as \"/run/hawkeye/socket\", not \"hawkeye.sock\"",
+        "hawkeye.toml:1:10: socket must be an absolute path, such as \"/run/hawkeye/hawkeye.sock\", not \"hawkeye.sock\"",
     ),
     (
         "rule = 3\nmemory = [85, 70]",

@@ -83,7 +83,7 @@ impl Value for Bytes {
 
 impl Value for PathBuf {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "an absolute path, such as \"/run/hawkeye/socket\"";
+        let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
         let path = Self::from(text(value, allowed)?);
         if path.is_absolute() {
             Ok(path)
