@@ -9,3 +9,4 @@ mod order;
 mod repeat;
 mod rules;
 mod trouble;
+mod viewing;
