@@ -2,7 +2,7 @@
 
 use super::deadline::UntilDeadline;
 use super::protocol::{self, MOST_REPLY_BYTES, Reply, Request};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -25,16 +25,19 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
     })?;
     let mut stream = UntilDeadline::new(stream, PATIENCE);
     let mut line = Vec::new();
-    // A daemon that turns us away at once may have closed the connection already: what it says, or
-    // that it says nothing, counts.
+    // One that turns us away at once may have closed the connection already: what it says counts.
     let sent = stream.write_all(&protocol::line(&request)?);
-    BufReader::new(stream)
+    let read = BufReader::new(stream)
         .take(MOST_REPLY_BYTES)
-        .read_until(b'\n', &mut line)
-        .and_then(|_| sent)
-        .with_context(|| format!("the daemon at {at} does not answer"))?;
+        .read_until(b'\n', &mut line);
     if line.is_empty() {
-        bail!("the daemon at {at} has no time: too many others ask");
+        use ErrorKind::{BrokenPipe, ConnectionReset};
+        match sent.and(read) {
+            Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
+                bail!("the daemon at {at} does not answer: {error}")
+            }
+            _ => bail!("the daemon at {at} has no time: too many others ask"),
+        }
     }
     match protocol::parse(&line) {
         Ok(Reply::Refused { why }) => bail!("{why}"),

@@ -161,7 +161,7 @@ impl Open {
         let found = file.metadata()?;
         Ok(Self {
             id: (found.dev(), found.ino()),
-            bytes: found.is_file().then(|| found.len()),
+            bytes: found.is_file().then_some(found.len()),
             file,
         })
     }
@@ -174,5 +174,4 @@ fn rotated(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-#[path = "journal_file_tests.rs"]
 mod tests;

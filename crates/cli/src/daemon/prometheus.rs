@@ -270,5 +270,4 @@ impl Metrics<'_> {
 }
 
 #[cfg(test)]
-#[path = "prometheus_tests.rs"]
 mod tests;

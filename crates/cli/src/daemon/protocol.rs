@@ -119,7 +119,7 @@ pub fn line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
     Ok(line)
 }
 
-/// Reads what [`line`] made.
+/// Reads what [`line()`] made.
 ///
 /// # Errors
 /// A sentence for the other side: it is no JSON, of another version, or not what is expected.

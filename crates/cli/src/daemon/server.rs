@@ -144,5 +144,4 @@ impl Desk {
 }
 
 #[cfg(test)]
-#[path = "server_tests.rs"]
 mod tests;

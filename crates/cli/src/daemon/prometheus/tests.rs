@@ -64,7 +64,7 @@ fn status() -> DaemonStatus {
 #[test]
 fn a_status_as_text() {
     let text = render(status()).expect("renders");
-    assert_eq!(text, include_str!("prometheus_golden.txt"));
+    assert_eq!(text, include_str!("golden.txt"));
 }
 
 #[test]
