@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::instance::state_dir;
 use serde::Serialize;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -30,12 +31,16 @@ impl AskOptions {
 
     /// Prints an answer: for programs if that was asked for, otherwise for people.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(answer)?);
+        let text = if self.json {
+            serde_json::to_string_pretty(answer)? + "\n"
         } else {
-            print!("{}", text(answer));
+            text(answer)
+        };
+        match std::io::stdout().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
         }
-        Ok(())
     }
 }
 

@@ -32,10 +32,9 @@ const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 impl Daemon {
     /// Manages.
     pub fn execute(self) -> Result<ExitCode> {
-        let file = self.file();
-        let config = load(file)?;
+        let config = self.load()?;
         if self.check {
-            match file {
+            match self.file() {
                 Some(path) => println!("{} is right.", path.display()),
                 None => println!("There is no {USUAL_CONFIG}: every key has its default."),
             }
@@ -43,13 +42,15 @@ impl Daemon {
         }
         let session = Session::of_daemon(&config)?;
         let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
-        // Dropped last: settings are put back when nothing is managed any more.
-        let (mut manager, _takeover) = session.into_manager(scope)?;
+        let (manager, takeover) = session.into_manager(scope)?;
+        // Settings are put back when nothing is managed any more: this is dropped last.
+        let _takeover = takeover;
+        let mut manager = manager;
         let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
         let mut current = config;
         daemon.run(&mut manager, |manager, daemon| {
-            let new = load(file)?;
+            let new = self.load()?;
             change(&current, &new, manager, daemon)?;
             current = new;
             Ok(())
@@ -58,7 +59,12 @@ impl Daemon {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The file to read, now and at each reload.
+    fn load(&self) -> Result<Config> {
+        let load = |path| Config::load(path).map_err(Into::into);
+        self.file().map_or_else(|| Ok(Config::default()), load)
+    }
+
+    /// The file to read, if there is one at the moment.
     fn file(&self) -> Option<&Path> {
         let usual = Path::new(USUAL_CONFIG);
         match &self.config {
@@ -66,10 +72,6 @@ impl Daemon {
             None => usual.exists().then_some(usual),
         }
     }
-}
-
-fn load(file: Option<&Path>) -> Result<Config> {
-    Ok(file.map_or_else(|| Ok(Config::default()), Config::load)?)
 }
 
 fn settings(config: &Config) -> DaemonSettings {
