@@ -126,18 +126,21 @@ impl Roster {
             .collect()
     }
 
-    /// Whether a process is to be managed, and on which terms; `None` if not, or if it has ended.
+    /// Whether a process is to be managed, and on which terms; `None` if not, or not yet.
+    ///
+    /// # Errors
+    /// It has ended, or can't be read.
     pub fn judge(
         &mut self,
         pid: u32,
         users: &mut UserNames,
         now: Duration,
-    ) -> Option<(Identity, Terms)> {
-        if age(pid)? < LEAST_AGE {
-            return None;
+    ) -> Result<Option<(Identity, Terms)>, LinuxError> {
+        let who = identify(pid, users)?;
+        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+            return Ok(None);
         }
-        let who = identify(pid, users).ok()?;
-        match self.verdict(&who) {
+        Ok(match self.verdict(&who) {
             Some(terms) => Some((who, terms)),
             None => {
                 let until = now.saturating_add(VERDICT_AGE);
@@ -145,7 +148,7 @@ impl Roster {
                 self.passed_over.insert(pid, PassedOver { until, next });
                 None
             }
-        }
+        })
     }
 
     /// On which terms one who is known is managed; `None`: not at all.
@@ -157,11 +160,11 @@ impl Roster {
     }
 
     /// A process could not be managed: it is left alone for a while. Only the first time is reported.
-    pub fn refuse(&mut self, pid: u32, name: &str, now: Duration, error: &LinuxError) {
+    pub fn refuse(&mut self, pid: u32, now: Duration, error: &LinuxError) {
         let before = self.passed_over.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
         if before.is_none_or(|next| next.is_zero()) {
-            tracing::warn!("process {pid} ({name}) can't be managed for now: {error}");
+            tracing::warn!("process {pid} can't be managed for now: {error}");
         }
         let entry = PassedOver {
             until: now.saturating_add(pause),
@@ -242,7 +245,7 @@ mod tests {
         let mut now = S(0);
         for seconds in [30, 60, 120, 240, 480, 480] {
             assert_eq!(roster.candidates(&large, now), [7]);
-            roster.refuse(7, "seven", now, &LinuxError::NoSuchProcess(7));
+            roster.refuse(7, now, &LinuxError::NoSuchProcess(7));
             now += S(seconds);
             assert!(
                 roster
@@ -259,7 +262,8 @@ mod tests {
         let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
         let init = 1;
         let large = [seen(init, 100)];
-        assert_eq!(roster.judge(init, &mut UserNames::default(), S(0)), None);
+        let judged = roster.judge(init, &mut UserNames::default(), S(0));
+        assert!(judged.is_ok_and(|included| included.is_none()));
         assert!(roster.candidates(&large, S(59)).is_empty());
         assert_eq!(roster.candidates(&large, S(60)), [init]);
         roster.set_rules(Rules::default(), Selection::default());
@@ -268,9 +272,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_nobody() {
-        assert_eq!(
-            roster().judge(u32::MAX / 2, &mut UserNames::default(), S(0)),
-            None
-        );
+        let judged = roster().judge(u32::MAX / 2, &mut UserNames::default(), S(0));
+        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
 }

@@ -8,9 +8,8 @@ use hawkeye_linux::live::own_cpu;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::HawkeyeG;
-use hawkeye_policy::policies::HawkeyeGSettings;
-use hawkeye_policy::{Rules, Selection};
+use hawkeye_policy::policies::{HawkeyeG, HawkeyeGSettings};
+use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
 use std::time::Duration;
 
 /// Small processes, a tenth of which end and are replaced each second; then larger ones, all managed.
@@ -42,6 +41,24 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     report
         .note("The manager's CPU includes everything it does: sweeps, looks at memory, sampling.");
     Ok(report)
+}
+
+/// The figures should not depend on what else this machine runs.
+fn crowd_only(host: &Host) -> Result<Rules, BenchError> {
+    let name = host.program().file_name().unwrap_or_default();
+    let command = name.to_string_lossy().parse();
+    let command = command.map_err(|error| {
+        BenchError::Impossible(format!("the program's own name is no pattern: {error}"))
+    })?;
+    let rule = Rule {
+        name: "crowd".into(),
+        conditions: Conditions {
+            command: Some(command),
+            ..Conditions::default()
+        },
+        action: Action::Include(Terms::default()),
+    };
+    Ok(Rules::new(vec![rule], Unmatched::Exclude))
 }
 
 struct Found {
@@ -83,7 +100,7 @@ fn manage_crowd(
     crowd.wait_ready()?;
     // Who was started this second is not looked at yet.
     std::thread::sleep(Duration::from_secs(2));
-    let (scope, _bell) = Scope::machine(Rules::default(), selection)?;
+    let (scope, _bell) = Scope::machine(crowd_only(host)?, selection)?;
     let machine = LinuxMachine::new(host.means()?, scope, StopSignals::left_alone());
     let settings = Settings::default();
     let average = settings.average;
