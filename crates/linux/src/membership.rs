@@ -155,7 +155,7 @@ impl Membership {
         self.members.retain(|pid, _| stays.contains(pid));
         self.renew_verdicts(roster, now);
         for pid in roster.candidates(&large, now) {
-            if self.members.len() >= roster.selection().max_processes() {
+            if self.members.len() >= roster.max_processes() {
                 break;
             }
             if self.members.contains_key(&pid) {

@@ -17,6 +17,8 @@ pub struct Roster {
     rules: Rules,
     selection: Selection,
     next_sweep: Duration,
+    /// How many processes this one's file descriptors are enough for.
+    room: usize,
     /// Large processes that are not managed.
     passed_over: HashMap<u32, PassedOver>,
     costs: SweepCosts,
@@ -54,13 +56,9 @@ impl Roster {
     /// Starts with nobody known. Each managed process takes four file descriptors, so this process's
     /// own limit is raised as far as it may.
     pub fn new(rules: Rules, selection: Selection) -> Result<Self, LinuxError> {
-        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err() {
-                tracing::warn!("the limit of {soft} open files can't be raised");
-            }
-        }
         Ok(Self {
             census: Census::open()?,
+            room: room(raise_descriptor_limit()),
             rules,
             selection,
             next_sweep: Duration::ZERO,
@@ -82,9 +80,9 @@ impl Roster {
         self.costs
     }
 
-    /// How processes are selected.
-    pub fn selection(&self) -> Selection {
-        self.selection
+    /// How many processes are managed at a time, at the most.
+    pub fn max_processes(&self) -> usize {
+        self.selection.max_processes().min(self.room)
     }
 
     /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
@@ -93,18 +91,25 @@ impl Roster {
             return None;
         }
         let begun = thread_cpu();
+        let found = self.census.sweep(self.selection.leaves_under_bytes());
+        let took = thread_cpu().saturating_sub(begun);
+        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
         let Sweep {
             processes,
             mut large,
-        } = self.census.sweep(self.selection.leaves_under_bytes());
-        let took = thread_cpu().saturating_sub(begun);
+        } = match found {
+            Ok(sweep) => sweep,
+            Err(error) => {
+                tracing::warn!("processes can't be looked for at the moment: {error}");
+                return None;
+            }
+        };
         self.costs = SweepCosts {
             sweeps: self.costs.sweeps + 1,
             cpu: self.costs.cpu + took,
             last: took,
             processes,
         };
-        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
         large.retain(|seen| seen.pid != std::process::id());
         large.sort_by_key(|seen| std::cmp::Reverse(seen.anonymous_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.pid).collect();
@@ -174,6 +179,25 @@ impl Roster {
     }
 }
 
+/// Raises the limit of open files as far as it may; what it is then.
+fn raise_descriptor_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// How many processes that many file descriptors are enough for, with some left for everything else.
+fn room(descriptors: u64) -> usize {
+    const EACH: u64 = 4;
+    const OTHERS: u64 = 128;
+    let room = descriptors.saturating_sub(OTHERS) / EACH;
+    usize::try_from(room).unwrap_or(usize::MAX).max(1)
+}
+
 /// Time since a process was started.
 fn age(pid: u32) -> Option<Duration> {
     let stat = procfs::process::Process::new(pid as i32)
@@ -223,6 +247,13 @@ mod tests {
         assert!(roster.sweep(S(4)).is_some(), "new rules, a new look");
         assert_eq!(roster.costs().sweeps, 2);
         assert!(roster.costs().processes > 0);
+    }
+
+    #[test]
+    fn no_more_join_than_file_descriptors_are_enough_for() {
+        assert_eq!(room(1024), 224);
+        assert_eq!(room(0), 1);
+        assert!(room(u64::MAX) > 1_000_000);
     }
 
     #[test]
