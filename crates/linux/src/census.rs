@@ -5,9 +5,9 @@
 
 use crate::error::LinuxError;
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use std::io::Write;
 use std::os::fd::AsFd;
 
 /// A process that a sweep came by.
@@ -51,39 +51,49 @@ impl Census {
 
     /// Every process with at least `least_bytes` (over 0) of anonymous memory. Those that end meanwhile
     /// are not among them, nor are kernel threads, which have none.
-    pub fn sweep(&mut self, least_bytes: u64) -> Sweep {
+    ///
+    /// # Errors
+    /// Processes can't be read at all at the moment (too many open files, say): nobody is known to have
+    /// gone.
+    pub fn sweep(&mut self, least_bytes: u64) -> Result<Sweep, LinuxError> {
         let pids: Vec<u32> = self
             .proc
             .iter()
             .flatten()
             .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
             .collect();
-        let sighting = |&pid: &u32| {
-            let anonymous_bytes = self.anonymous_bytes(pid)?;
-            (anonymous_bytes >= least_bytes).then_some(Sighting {
-                pid,
-                anonymous_bytes,
-            })
-        };
-        Sweep {
-            processes: pids.len(),
-            large: pids.iter().filter_map(sighting).collect(),
+        let mut large = Vec::new();
+        for &pid in &pids {
+            match self.anonymous_bytes(pid) {
+                Ok(anonymous_bytes) if anonymous_bytes >= least_bytes => large.push(Sighting {
+                    pid,
+                    anonymous_bytes,
+                }),
+                Ok(_) | Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => {}
+                Err(errno) => {
+                    return Err(LinuxError::Call {
+                        call: "reading /proc/PID/statm",
+                        errno,
+                    });
+                }
+            }
         }
+        Ok(Sweep {
+            processes: pids.len(),
+            large,
+        })
     }
 
-    /// `resident - shared` of `/proc/PID/statm`; `None` for a process that is gone.
-    fn anonymous_bytes(&self, pid: u32) -> Option<u64> {
-        let mut path = [0u8; 32];
-        let mut left = &mut path[..];
-        write!(left, "{pid}/statm").ok()?;
-        let length = path.iter().position(|byte| *byte == 0)?;
-        let path = std::str::from_utf8(&path[..length]).ok()?;
+    /// `resident - shared` of `/proc/PID/statm`.
+    fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
+        let path = format!("{pid}/statm");
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let file = openat(self.proc.as_fd(), path, flags, Mode::empty()).ok()?;
+        let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
         // Seven numbers of at most 20 digits.
         let mut text = [0u8; 160];
-        let length = nix::unistd::read(&file, &mut text).ok()?;
-        anonymous_pages(&text[..length]).map(|pages| pages * self.page_bytes)
+        let length = nix::unistd::read(&file, &mut text)?;
+        let pages = anonymous_pages(&text[..length]).unwrap_or(0);
+        Ok(pages.saturating_mul(self.page_bytes))
     }
 }
 
@@ -117,11 +127,12 @@ mod tests {
         let memory = vec![1u8; 16 << 20];
         let mut census = Census::open().expect("/proc is there");
         for _ in 0..2 {
-            let sweep = census.sweep(8 << 20);
+            let sweep = census.sweep(8 << 20).expect("it can be read");
             let own = sweep.large.iter().find(|s| s.pid == std::process::id());
             assert!(own.is_some_and(|s| s.anonymous_bytes >= memory.len() as u64));
             assert!(sweep.processes >= sweep.large.len());
         }
-        assert_eq!(census.sweep(u64::MAX).large, []);
+        let nobody = census.sweep(u64::MAX).map(|sweep| sweep.large);
+        assert!(nobody.is_ok_and(|large| large.is_empty()));
     }
 }

@@ -4,9 +4,11 @@
 use crate::error::LinuxError;
 use hawkeye_policy::{Identity, Pod, QosClass};
 use nix::unistd::{Uid, User};
+use procfs::ProcError;
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 
 /// Names of users, each looked up once: a directory service may answer slowly.
 #[derive(Debug, Default)]
@@ -25,12 +27,12 @@ impl UserNames {
 /// Reads who a process is.
 ///
 /// # Errors
-/// It has ended.
+/// It has ended, or its files can't be read.
 pub fn identify(pid: u32, users: &mut UserNames) -> Result<Identity, LinuxError> {
-    let gone = |_| LinuxError::NoSuchProcess(pid);
-    let process = Process::new(pid as i32).map_err(gone)?;
-    let status = process.status().map_err(gone)?;
-    let command = process.stat().map_err(gone)?.comm;
+    let failed = |error| unreadable(pid, error);
+    let process = Process::new(pid as i32).map_err(failed)?;
+    let status = process.status().map_err(failed)?;
+    let command = process.stat().map_err(failed)?.comm;
     // Kernels without cgroups, and processes that end meanwhile, have none to show.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let place = Place::of(&cgroup_path(&String::from_utf8_lossy(&cgroups)));
@@ -44,6 +46,19 @@ pub fn identify(pid: u32, users: &mut UserNames) -> Result<Identity, LinuxError>
         pod: place.pod,
         container: place.container,
     })
+}
+
+/// Why a process could not be read: most often it has ended.
+fn unreadable(pid: u32, error: ProcError) -> LinuxError {
+    let source = match error {
+        ProcError::NotFound(_) => return LinuxError::NoSuchProcess(pid),
+        ProcError::Io(error, _) if error.raw_os_error() == Some(libc::ESRCH) => {
+            return LinuxError::NoSuchProcess(pid);
+        }
+        ProcError::Io(error, _) => error,
+        other => io::Error::other(other),
+    };
+    LinuxError::file("reading", format!("/proc/{pid}"))(source)
 }
 
 /// The executable's name; of one that was replaced (by an upgrade, say) the name that it had.

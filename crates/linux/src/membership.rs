@@ -155,19 +155,20 @@ impl Membership {
         self.members.retain(|pid, _| stays.contains(pid));
         self.renew_verdicts(roster, now);
         for pid in roster.candidates(&large, now) {
-            if self.members.len() >= roster.selection().max_processes() {
+            if self.members.len() >= roster.max_processes() {
                 break;
             }
             if self.members.contains_key(&pid) {
                 continue;
             }
-            let Some((identity, terms)) = roster.judge(pid, &mut self.users, now) else {
-                continue;
+            let joined = match roster.judge(pid, &mut self.users, now) {
+                Ok(Some((identity, terms))) => self.admit(pid, identity, terms, sampler, now),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
             };
-            let name = identity.command.clone();
-            match self.admit(pid, identity, terms, sampler, now) {
+            match joined {
                 Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
-                Err(error) => roster.refuse(pid, &name, now, &error),
+                Err(error) => roster.refuse(pid, now, &error),
             }
         }
     }
@@ -195,10 +196,10 @@ impl Membership {
             if now < joined.judged + VERDICT_AGE {
                 return true;
             }
-            let Ok(identity) = identify(*pid, users) else {
-                return false;
-            };
-            joined.member.identity = identity;
+            // One that can't be read just now is judged by what it was.
+            if let Ok(identity) = identify(*pid, users) {
+                joined.member.identity = identity;
+            }
             joined.judged = now;
             joined.judge(roster)
         });

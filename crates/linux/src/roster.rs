@@ -17,6 +17,8 @@ pub struct Roster {
     rules: Rules,
     selection: Selection,
     next_sweep: Duration,
+    /// How many processes this one's file descriptors are enough for.
+    room: usize,
     /// Large processes that are not managed.
     passed_over: HashMap<u32, PassedOver>,
     costs: SweepCosts,
@@ -54,13 +56,9 @@ impl Roster {
     /// Starts with nobody known. Each managed process takes four file descriptors, so this process's
     /// own limit is raised as far as it may.
     pub fn new(rules: Rules, selection: Selection) -> Result<Self, LinuxError> {
-        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_err() {
-                tracing::warn!("the limit of {soft} open files can't be raised");
-            }
-        }
         Ok(Self {
             census: Census::open()?,
+            room: room(raise_descriptor_limit()),
             rules,
             selection,
             next_sweep: Duration::ZERO,
@@ -82,9 +80,9 @@ impl Roster {
         self.costs
     }
 
-    /// How processes are selected.
-    pub fn selection(&self) -> Selection {
-        self.selection
+    /// How many processes are managed at a time, at the most.
+    pub fn max_processes(&self) -> usize {
+        self.selection.max_processes().min(self.room)
     }
 
     /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
@@ -93,18 +91,25 @@ impl Roster {
             return None;
         }
         let begun = thread_cpu();
+        let found = self.census.sweep(self.selection.leaves_under_bytes());
+        let took = thread_cpu().saturating_sub(begun);
+        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
         let Sweep {
             processes,
             mut large,
-        } = self.census.sweep(self.selection.leaves_under_bytes());
-        let took = thread_cpu().saturating_sub(begun);
+        } = match found {
+            Ok(sweep) => sweep,
+            Err(error) => {
+                tracing::warn!("processes can't be looked for at the moment: {error}");
+                return None;
+            }
+        };
         self.costs = SweepCosts {
             sweeps: self.costs.sweeps + 1,
             cpu: self.costs.cpu + took,
             last: took,
             processes,
         };
-        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
         large.retain(|seen| seen.pid != std::process::id());
         large.sort_by_key(|seen| std::cmp::Reverse(seen.anonymous_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.pid).collect();
@@ -126,18 +131,21 @@ impl Roster {
             .collect()
     }
 
-    /// Whether a process is to be managed, and on which terms; `None` if not, or if it has ended.
+    /// Whether a process is to be managed, and on which terms; `None` if not, or not yet.
+    ///
+    /// # Errors
+    /// It has ended, or can't be read.
     pub fn judge(
         &mut self,
         pid: u32,
         users: &mut UserNames,
         now: Duration,
-    ) -> Option<(Identity, Terms)> {
-        if age(pid)? < LEAST_AGE {
-            return None;
+    ) -> Result<Option<(Identity, Terms)>, LinuxError> {
+        let who = identify(pid, users)?;
+        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+            return Ok(None);
         }
-        let who = identify(pid, users).ok()?;
-        match self.verdict(&who) {
+        Ok(match self.verdict(&who) {
             Some(terms) => Some((who, terms)),
             None => {
                 let until = now.saturating_add(VERDICT_AGE);
@@ -145,7 +153,7 @@ impl Roster {
                 self.passed_over.insert(pid, PassedOver { until, next });
                 None
             }
-        }
+        })
     }
 
     /// On which terms one who is known is managed; `None`: not at all.
@@ -178,11 +186,11 @@ impl Roster {
     }
 
     /// A process could not be managed: it is left alone for a while. Only the first time is reported.
-    pub fn refuse(&mut self, pid: u32, name: &str, now: Duration, error: &LinuxError) {
+    pub fn refuse(&mut self, pid: u32, now: Duration, error: &LinuxError) {
         let before = self.passed_over.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
         if before.is_none_or(|next| next.is_zero()) {
-            tracing::warn!("process {pid} ({name}) can't be managed for now: {error}");
+            tracing::warn!("process {pid} can't be managed for now: {error}");
         }
         let entry = PassedOver {
             until: now.saturating_add(pause),
@@ -190,6 +198,25 @@ impl Roster {
         };
         self.passed_over.insert(pid, entry);
     }
+}
+
+/// Raises the limit of open files as far as it may; what it is then.
+fn raise_descriptor_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// How many processes that many file descriptors are enough for, with some left for everything else.
+fn room(descriptors: u64) -> usize {
+    const EACH: u64 = 4;
+    const OTHERS: u64 = 128;
+    let room = descriptors.saturating_sub(OTHERS) / EACH;
+    usize::try_from(room).unwrap_or(usize::MAX).max(1)
 }
 
 /// Time since a process was started.
@@ -244,6 +271,13 @@ mod tests {
     }
 
     #[test]
+    fn no_more_join_than_file_descriptors_are_enough_for() {
+        assert_eq!(room(1024), 224);
+        assert_eq!(room(0), 1);
+        assert!(room(u64::MAX) > 1_000_000);
+    }
+
+    #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
         let found = roster().sweep(S(0)).expect("the first sweep is due");
@@ -263,7 +297,7 @@ mod tests {
         let mut now = S(0);
         for seconds in [30, 60, 120, 240, 480, 480] {
             assert_eq!(roster.candidates(&large, now), [7]);
-            roster.refuse(7, "seven", now, &LinuxError::NoSuchProcess(7));
+            roster.refuse(7, now, &LinuxError::NoSuchProcess(7));
             now += S(seconds);
             assert!(
                 roster
@@ -280,7 +314,8 @@ mod tests {
         let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
         let init = 1;
         let large = [seen(init, 100)];
-        assert_eq!(roster.judge(init, &mut UserNames::default(), S(0)), None);
+        let judged = roster.judge(init, &mut UserNames::default(), S(0));
+        assert!(judged.is_ok_and(|included| included.is_none()));
         assert!(roster.candidates(&large, S(59)).is_empty());
         assert_eq!(roster.candidates(&large, S(60)), [init]);
         roster.set_rules(Rules::default(), Selection::default());
@@ -289,9 +324,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_nobody() {
-        assert_eq!(
-            roster().judge(u32::MAX / 2, &mut UserNames::default(), S(0)),
-            None
-        );
+        let judged = roster().judge(u32::MAX / 2, &mut UserNames::default(), S(0));
+        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
 }

@@ -122,3 +122,29 @@ impl Drop for StopSignals {
         let _ = self.taken.thread_unblock();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bell::Bell;
+    use nix::sys::signal::raise;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn a_hangup_is_something_to_wait_for_where_asked() {
+        let signals = StopSignals::take_over_with_reload().expect("signals can be had");
+        raise(Signal::SIGHUP).expect("it can be sent");
+        assert_eq!(signals.wait(&[], LONG), Waited::Signal(libc::SIGHUP));
+        let waited = signals.wait(&[], Duration::from_millis(1));
+        assert_eq!(waited, Waited::TimedOut);
+    }
+
+    #[test]
+    fn a_descriptor_ends_the_wait() {
+        let bell = Bell::new().expect("an eventfd");
+        bell.ring();
+        let waited = StopSignals::left_alone().wait(&[bell.fd()], LONG);
+        assert_eq!(waited, Waited::Readable);
+    }
+}

@@ -178,7 +178,6 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         policy_settings: PolicySettings {
             average: settings.average,
             linux,
-            ..usual.policy_settings
         },
         settings,
         group_watermarks,
