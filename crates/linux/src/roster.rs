@@ -180,8 +180,9 @@ impl Roster {
             ));
         }
         Some(format!(
-            "process {pid} is not under management: it has less than {} MiB of anonymous memory, or was started just now",
-            self.selection.joins_at_bytes() >> 20
+            "process {pid} is not under management: it has less than {} MiB of anonymous memory, was started just now, or there are {} larger ones",
+            self.selection.joins_at_bytes() >> 20,
+            self.selection.max_processes()
         ))
     }
 
