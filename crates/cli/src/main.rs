@@ -1,6 +1,7 @@
 //! The program `hawkeye`: manages huge pages for running Linux programs.
 
 mod commands;
+mod daemon;
 mod options;
 mod program;
 mod progress;
@@ -32,6 +33,11 @@ enum Command {
     Demo(commands::demo::Demo),
     Run(commands::run::Run),
     Attach(commands::attach::Attach),
+    Daemon(commands::daemon::Daemon),
+    Status(commands::status::Status),
+    Why(commands::why::Why),
+    Pause(commands::pausing::Pause),
+    Resume(commands::pausing::Resume),
     Restore(commands::restore::Restore),
     Bench(commands::bench::Bench),
     /// One of our own programs to try things on.
@@ -55,6 +61,11 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.execute(),
         Command::Run(command) => command.execute(),
         Command::Attach(command) => command.execute(),
+        Command::Daemon(command) => command.execute(),
+        Command::Status(command) => command.execute(),
+        Command::Why(command) => command.execute(),
+        Command::Pause(command) => command.execute(),
+        Command::Resume(command) => command.execute(),
         Command::Restore(command) => command.execute(),
         Command::Bench(command) => command.execute(),
         Command::Workload(command) => hawkeye_bench::workload::run(&command)

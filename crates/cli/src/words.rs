@@ -13,6 +13,50 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// A time in the units that fit: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} days {} h", hours % 24),
+    }
+}
+
+/// The text in lines of at most `width` characters, broken between words; all lines but the first
+/// are indented.
+pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > width {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+/// What others chose as a name, fit for a terminal and for a column of this width.
+pub fn clipped(name: &str, width: usize) -> String {
+    let clean = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    let clean: Vec<char> = clean.collect();
+    if clean.len() <= width {
+        return clean.into_iter().collect();
+    }
+    let head = clean.into_iter().take(width.saturating_sub(1));
+    head.chain(['…']).collect()
+}
+
 /// A count with thousands set apart: `1,049,132`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -49,6 +93,29 @@ mod tests {
         assert_eq!(bytes(17), "17 bytes");
         assert_eq!(count(1_049_132), "1,049,132");
         assert_eq!(count(7), "7");
+    }
+
+    #[test]
+    fn times_read_well() {
+        assert_eq!(duration(59.9), "59 s");
+        assert_eq!(duration(61.0), "1 min");
+        assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
+        assert_eq!(duration(86_400.0 * 2.25), "2 days 6 h");
+        assert_eq!(duration(-1.0), "0 s");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
+        assert_eq!(wrapped("indivisible", 4, 2), "indivisible");
+        assert_eq!(wrapped("", 4, 2), "");
+    }
+
+    #[test]
+    fn names_of_others_do_no_harm() {
+        assert_eq!(clipped("redis-server", 20), "redis-server");
+        assert_eq!(clipped("redis-server", 6), "redis…");
+        assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
     }
 
     #[test]

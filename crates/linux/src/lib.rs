@@ -1,18 +1,23 @@
 //! The running kernel as a [`hawkeye_manager::Machine`].
 
 pub mod access_bits;
+pub mod bell;
 mod bpf;
+pub mod census;
 pub mod cgroup;
 pub mod error;
 pub mod fragmentation;
+pub mod identity;
 pub mod instance;
 pub mod live;
 pub mod mappings;
+mod membership;
 pub mod page_tables;
 pub mod pagemap;
 pub mod probe;
 pub mod process;
 pub mod remote_advice;
+pub mod roster;
 pub mod sampler;
 pub mod stop;
 pub mod system_memory;
@@ -20,6 +25,8 @@ pub mod takeover;
 pub mod thp_settings;
 pub mod walk_costs;
 
+pub use bell::Bell;
 pub use error::LinuxError;
-pub use live::{LinuxMachine, Means, RecoveryMethod, Scope};
+pub use live::{LinuxMachine, Means, RecoveryMethod};
+pub use membership::{MemberView, Scope};
 pub use takeover::Takeover;

@@ -1,21 +1,25 @@
 //! The running kernel as a machine under management.
 
 use crate::error::LinuxError;
+use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
 use crate::remote_advice;
-use crate::sampler::{CallTimes, Member, Sampler};
+use crate::roster::SweepCosts;
+use crate::sampler::{CallTimes, Sampler};
 use crate::stop::{StopSignals, Waited};
-use crate::{pagemap, system_memory};
-use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
+use crate::{mappings, pagemap, system_memory};
+use hawkeye_manager::{
+    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, MemoryState, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
+    BASE_PAGE_BYTES, Identity, MemoryState, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
+    Rules, Selection,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How zero pages are taken back; the probe chooses.
@@ -28,14 +32,6 @@ pub enum RecoveryMethod {
     SplitAndPageOut,
     /// Neither works here.
     None,
-}
-
-/// Which processes are managed.
-pub enum Scope {
-    /// These, until all have ended.
-    Processes(Vec<ProcessHandle>),
-    /// One and its descendants, until it ends. It gets the signals that end management.
-    Family(ProcessHandle),
 }
 
 /// What the probe found out about this kernel, as far as managing needs it.
@@ -56,11 +52,8 @@ pub struct LinuxMachine {
     sampler: Sampler,
     recovery: RecoveryMethod,
     first_touch_cost: Duration,
-    members: BTreeMap<u32, Member>,
-    /// In order of arrival.
-    order: Vec<ProcessId>,
+    members: Membership,
     calls: CallTimes,
-    saw_thp_disabled: bool,
     refused_bytes: u64,
 }
 
@@ -77,17 +70,15 @@ impl LinuxMachine {
             sampler: means.sampler,
             recovery: means.recovery,
             first_touch_cost: means.first_touch_cost,
-            members: BTreeMap::new(),
-            order: Vec::new(),
+            members: Membership::default(),
             calls: CallTimes::default(),
-            saw_thp_disabled: false,
             refused_bytes: 0,
         }
     }
 
     /// Whether some process was left alone because it was told `PR_SET_THP_DISABLE`.
     pub fn saw_thp_disabled(&self) -> bool {
-        self.saw_thp_disabled
+        self.members.saw_thp_disabled()
     }
 
     /// The most bytes seen that owners keep out by `MADV_NOHUGEPAGE`.
@@ -95,41 +86,24 @@ impl LinuxMachine {
         self.refused_bytes
     }
 
-    fn admit(&mut self, pid: u32) {
-        if self
-            .members
-            .get(&pid)
-            .is_some_and(|member| member.handle.alive())
-        {
-            return;
-        }
-        // A process that ended between the listing and now just doesn't join.
-        let Ok(mut member) = Member::open(pid) else {
-            return;
-        };
-        self.saw_thp_disabled |= member.thp_disabled;
-        match self.sampler.bind(&mut member) {
-            Ok(()) => {
-                self.order.push(member.handle.id);
-                self.members.insert(pid, member);
-            }
-            Err(error) => tracing::warn!("process {pid} can't be managed: {error}"),
-        }
+    /// Everybody under management, first come first.
+    pub fn members(&self) -> Vec<MemberView> {
+        self.members.views()
     }
 
-    fn member(&mut self, process: ProcessId) -> Result<&mut Member, MachineError> {
-        member(&mut self.members, process)
+    /// What looking for processes has cost; `None` where they are not looked for.
+    pub fn sweep_costs(&self) -> Option<SweepCosts> {
+        self.scope.roster().map(|roster| roster.costs())
     }
-}
 
-fn member(
-    members: &mut BTreeMap<u32, Member>,
-    process: ProcessId,
-) -> Result<&mut Member, MachineError> {
-    members
-        .get_mut(&process.pid)
-        .filter(|member| member.handle.id == process && member.handle.alive())
-        .ok_or(MachineError::Gone(process))
+    /// Manages the whole machine by other rules from now on. Who stays keeps everything that is known of
+    /// it; who is excluded now is let go. Without effect where processes were named.
+    pub fn set_rules(&mut self, rules: Rules, selection: Selection) {
+        if let Some(roster) = self.scope.roster_mut() {
+            roster.set_rules(rules, selection);
+            self.members.judge_again(roster);
+        }
+    }
 }
 
 impl Machine for LinuxMachine {
@@ -140,76 +114,59 @@ impl Machine for LinuxMachine {
     fn wait_until(&mut self, deadline: Duration) -> Wake {
         loop {
             let timeout = deadline.saturating_sub(self.now());
-            let processes: Vec<_> = match &self.scope {
-                Scope::Family(root) => vec![root.fd()],
-                Scope::Processes(handles) => handles
-                    .iter()
-                    .filter(|h| h.alive())
-                    .map(|h| h.fd())
-                    .collect(),
-            };
-            if processes.is_empty() {
+            let others = self.scope.descriptors();
+            if others.is_empty() {
                 return Wake::Stop;
             }
-            match (self.signals.wait(&processes, timeout), &self.scope) {
+            match (self.signals.wait(&others, timeout), &self.scope) {
                 (Waited::TimedOut, _) => return Wake::Deadline,
-                (Waited::ProcessEnded, Scope::Family(_)) => return Wake::Stop,
-                (Waited::ProcessEnded, Scope::Processes(_)) => {}
-                (Waited::Signal(_), Scope::Processes(_)) => return Wake::Stop,
+                (Waited::Readable, Scope::Family(_)) => return Wake::Stop,
+                (Waited::Readable, Scope::Processes(_)) => {}
+                (Waited::Readable, Scope::Machine { bell, .. }) => {
+                    if bell.answer() {
+                        return Wake::Called;
+                    }
+                }
+                (Waited::Signal(libc::SIGHUP), _) => return Wake::Reload,
                 // Like `perf stat`: the program decides what a signal means, we wait for its end. The
                 // terminal has sent SIGINT to it already.
                 (Waited::Signal(signal), Scope::Family(root)) => {
-                    if signal == Signal::SIGTERM as i32 {
+                    if signal == libc::SIGTERM {
                         let pid = Pid::from_raw(root.id.pid as i32);
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }
+                (Waited::Signal(_), _) => return Wake::Stop,
             }
         }
     }
 
     fn processes(&mut self) -> Vec<ProcessId> {
-        self.members.retain(|_, member| member.handle.alive());
-        let wanted: Vec<u32> = match &self.scope {
-            Scope::Processes(handles) => handles
-                .iter()
-                .filter(|h| h.alive())
-                .map(|h| h.id.pid)
-                .collect(),
-            Scope::Family(root) => process::family(root.id.pid).into_iter().collect(),
-        };
-        for pid in wanted {
-            self.admit(pid);
-        }
-        let members = &self.members;
-        self.order
-            .retain(|id| members.get(&id.pid).is_some_and(|m| m.handle.id == *id));
-        self.order.clone()
+        let now = self.now();
+        self.members.update(&mut self.scope, &self.sampler, now);
+        self.members.order().to_vec()
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {
-        system_memory::read(&self.order).map_err(|error| MachineError::Other(error.to_string()))
+        system_memory::read(self.members.order())
+            .map_err(|error| MachineError::Other(error.to_string()))
     }
 
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {
-        let member = member(&mut self.members, process)?;
+        let member = self.members.get_mut(process)?;
         self.sampler
             .start_window(member, &mut self.calls)
             .map_err(|e| e.for_process(process))
     }
 
     fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
-        let member = member(&mut self.members, process)?;
-        let sample = self
+        let member = self.members.get_mut(process)?;
+        let mut sample = self
             .sampler
             .sample(member, &mut self.calls)
             .map_err(|e| e.for_process(process))?;
-        let refused = self
-            .members
-            .values()
-            .map(|m| m.eligible.refused_bytes)
-            .sum();
-        self.refused_bytes = self.refused_bytes.max(refused);
+        sample.terms = member.terms;
+        self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
         Ok(sample)
     }
 
@@ -223,7 +180,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
-        let member = member(&mut self.members, process)?;
+        let member = self.members.get_mut(process)?;
         let found = self
             .sampler
             .look(member, region)
@@ -252,7 +209,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         enough: u16,
     ) -> Result<ZeroScan, MachineError> {
-        let member = member(&mut self.members, process)?;
+        let member = self.members.get_mut(process)?;
         let (found, took) = self
             .calls
             .time(|| self.sampler.zero_pages(member, region, enough));
@@ -268,7 +225,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
     ) -> Result<Recovered, MachineError> {
         let method = self.recovery;
-        let member = member(&mut self.members, process)?;
+        let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
         let begun = Instant::now();
         let mut longest_call = Duration::ZERO;
@@ -322,8 +279,7 @@ impl Machine for LinuxMachine {
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
         let rss_bytes =
             process::rss_bytes(process.pid).map_err(|error| error.for_process(process))?;
-        self.member(process)?;
-        let member = &self.members[&process.pid];
+        let member = self.members.get_mut(process)?;
         let huge_bytes = self
             .sampler
             .huge_bytes(member)
@@ -334,6 +290,42 @@ impl Machine for LinuxMachine {
         })
     }
 
+    fn describe(&self, process: ProcessId) -> Description {
+        let uid = process::owner(process.pid);
+        let Some(member) = self.members.get(process) else {
+            return Description {
+                uid,
+                ..Description::default()
+            };
+        };
+        let who = &member.identity;
+        Description {
+            name: who.command.clone(),
+            user: Some(who.user.clone()),
+            uid,
+            cgroup: Some(who.cgroup.clone()),
+            unit: unit(who),
+            thp_disabled: member.thp_disabled,
+            refused_bytes: member.eligible.refused_bytes,
+        }
+    }
+
+    fn why_not_managed(&self, pid: u32) -> Option<String> {
+        match (ProcessHandle::open(pid), self.scope.roster()) {
+            // Whatever keeps us from opening it says so.
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(_), Some(roster)) => roster.why_not(pid),
+            (Ok(_), None) => None,
+        }
+    }
+
+    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
+        let member = self.members.get_mut(process).ok()?;
+        let mappings = self.sampler.mappings(member).ok()?;
+        let eligible = mappings::region_eligible(&mappings, region);
+        eligible.err().map(|why| why.to_string())
+    }
+
     fn manager_cpu(&self) -> Duration {
         own_cpu()
     }
@@ -341,6 +333,14 @@ impl Machine for LinuxMachine {
     fn longest_call(&self) -> Duration {
         self.calls.longest
     }
+}
+
+/// What a process runs as, in words.
+fn unit(who: &Identity) -> Option<String> {
+    let pod = who.pod.as_ref();
+    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
+    let container = || who.container.as_ref().map(|id| format!("container {id}"));
+    pod.or_else(container).or_else(|| who.unit.clone())
 }
 
 /// CPU time that this process has used so far.

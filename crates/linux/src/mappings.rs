@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
 mod vm {
@@ -28,20 +29,29 @@ pub struct Mapping {
 }
 
 /// What keeps a mapping from being managed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Ineligible {
     /// A file, shared memory or a device.
+    #[error("a file, shared memory or a device is mapped there")]
     NotAnonymous,
     /// Stacks grow and are small.
+    #[error("it belongs to a stack")]
     Stack,
     /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
+    #[error("its owner said MADV_NOHUGEPAGE")]
     NoHugePage,
     /// Huge already, from the hugetlb pool.
+    #[error("it is huge already, from the hugetlb pool")]
     HugeTlb,
     /// Never written: all of it is the zero page.
+    #[error("its mapping can't be written to")]
     ReadOnly,
     /// No whole 2 MiB in it.
+    #[error("no mapping covers all 2 MiB of it")]
     TooSmall,
+    /// No mapping at all.
+    #[error("nothing is mapped there")]
+    Unmapped,
 }
 
 impl Mapping {
@@ -103,6 +113,18 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
     found
 }
 
+/// Whether the region may be managed, by the mappings of its process.
+pub fn region_eligible(mappings: &[Mapping], region: RegionAddr) -> Result<(), Ineligible> {
+    let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
+    let mapping = mappings.iter().find(overlaps).ok_or(Ineligible::Unmapped)?;
+    let eligible = mapping.eligible()?;
+    if eligible.start <= region.start() && region.end() <= eligible.end {
+        Ok(())
+    } else {
+        Err(Ineligible::TooSmall)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +176,20 @@ mod tests {
             ..heap(0..4 * HUGE)
         };
         assert_eq!(constant.eligible(), Err(Ineligible::ReadOnly));
+    }
+
+    #[test]
+    fn a_region_is_judged_by_what_is_mapped_there() {
+        let file = Mapping {
+            file_backed: true,
+            ..heap(8 * HUGE..9 * HUGE)
+        };
+        let mappings = [heap(HUGE..4 * HUGE - 4096), file];
+        let judge = |index| region_eligible(&mappings, RegionAddr::containing(index * HUGE));
+        assert_eq!(judge(1), Ok(()));
+        assert_eq!(judge(3), Err(Ineligible::TooSmall));
+        assert_eq!(judge(5), Err(Ineligible::Unmapped));
+        assert_eq!(judge(8), Err(Ineligible::NotAnonymous));
     }
 
     #[test]

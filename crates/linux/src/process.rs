@@ -108,6 +108,11 @@ pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
     clock.now().map(Duration::from).map_err(gone)
 }
 
+/// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
+pub fn owner(pid: u32) -> Option<u32> {
+    Process::new(pid as i32).and_then(|p| p.uid()).ok()
+}
+
 /// The processes that descend from `root`, itself included, as far as they are still connected:
 /// an orphan belongs to somebody else.
 pub fn family(root: u32) -> BTreeSet<u32> {

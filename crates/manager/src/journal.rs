@@ -2,7 +2,9 @@
 
 use hawkeye_policy::{CoverageSource, Hold, ProcessId, Reason, RegionAddr, StretchedBy};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use serde::Serializer;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 /// Something that happened.
@@ -36,6 +38,7 @@ pub enum Event {
         /// Why this one.
         reason: Reason,
         /// How long the call took.
+        #[serde(rename = "took_s", serialize_with = "as_seconds")]
         took: Duration,
     },
     /// The kernel refused a promotion; it will be tried again after a cool-down.
@@ -65,12 +68,22 @@ pub enum Event {
         /// Memory given back.
         bytes: u64,
         /// How long the calls took together.
+        #[serde(rename = "took_s", serialize_with = "as_seconds")]
         took: Duration,
     },
     /// Promotion was held back, or goes on (`None`).
     Held {
         /// Why.
         hold: Option<Hold>,
+    },
+    /// Somebody asked that nothing be done to any process for a while.
+    Paused,
+    /// Management goes on after a pause.
+    Resumed,
+    /// The configuration was read again.
+    Reloaded {
+        /// Why it was refused and the old one kept, if it was.
+        refused: Option<String>,
     },
     /// Something went wrong that is nobody's region.
     Trouble {
@@ -79,10 +92,89 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The process concerned, if it is one.
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::Sampled { process, .. }
+            | Self::Promoted { process, .. }
+            | Self::Refused { process, .. }
+            | Self::Freed { process, .. }
+            | Self::Recovered { process, .. } => Some(*process),
+            Self::Stretched { .. }
+            | Self::Held { .. }
+            | Self::Paused
+            | Self::Resumed
+            | Self::Reloaded { .. }
+            | Self::Trouble { .. } => None,
+        }
+    }
+
+    /// The region concerned, if it is one.
+    pub fn region(&self) -> Option<RegionAddr> {
+        match self {
+            Self::Promoted { region, .. }
+            | Self::Refused { region, .. }
+            | Self::Freed { region, .. }
+            | Self::Recovered { region, .. } => Some(*region),
+            _ => None,
+        }
+    }
+}
+
+/// What happened, without whose and where.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |took: &Duration| took.as_secs_f64() * 1e3;
+        match self {
+            Self::Sampled {
+                regions,
+                huge,
+                accessed_pages,
+                ..
+            } => write!(
+                f,
+                "sampled: {regions} regions, {huge} huge, {accessed_pages} base pages accessed"
+            ),
+            Self::Stretched { because } => write!(f, "windows further apart: {because}"),
+            Self::Promoted { reason, took, .. } => {
+                write!(f, "promoted in {:.1} ms: {reason}", ms(took))
+            }
+            Self::Refused { errno, .. } => write!(f, "the kernel refused: {errno}"),
+            Self::Freed { .. } => f.write_str("passed over: its owner was freeing it"),
+            Self::Recovered {
+                reason,
+                bytes,
+                took,
+                ..
+            } => write!(
+                f,
+                "split, {} KiB recovered in {:.1} ms: {reason}",
+                bytes >> 10,
+                ms(took)
+            ),
+            Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
+            Self::Held { hold: None } => f.write_str("promotion goes on"),
+            Self::Paused => f.write_str("paused"),
+            Self::Resumed => f.write_str("resumed"),
+            Self::Reloaded { refused: None } => f.write_str("configuration read again"),
+            Self::Reloaded { refused: Some(why) } => {
+                write!(f, "new configuration refused, the old one kept: {why}")
+            }
+            Self::Trouble { message } => f.write_str(message),
+        }
+    }
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
 /// An event and when it happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
     /// Since management began.
+    #[serde(rename = "at_s", serialize_with = "as_seconds")]
     pub at: Duration,
     /// What.
     #[serde(flatten)]
@@ -119,15 +211,33 @@ pub struct Totals {
     pub errors: BTreeMap<&'static str, u64>,
 }
 
+/// Sums over what happened to one process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessTotals {
+    /// Regions promoted.
+    pub promoted: u64,
+    /// Huge pages split.
+    pub split: u64,
+    /// Memory recovered, in bytes.
+    pub recovered_bytes: u64,
+    /// Promotions that the kernel refused.
+    pub refused: u64,
+    /// Why its last region was promoted or split.
+    pub last_reason: Option<Reason>,
+}
+
 /// The journal: bounded, so that a manager can run for months.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     entries: VecDeque<Entry>,
+    /// Entries ever written.
+    written: u64,
     footprints: Vec<FootprintPoint>,
     /// Every how many-th footprint is kept.
     thinning: u64,
     footprints_seen: u64,
     totals: Totals,
+    by_process: HashMap<ProcessId, ProcessTotals>,
     last_trouble: Option<(Duration, String)>,
     latest: FootprintPoint,
     peak_rss_bytes: u64,
@@ -153,12 +263,44 @@ impl Journal {
                 self.totals.recovered_bytes += bytes;
             }
             Event::Sampled { .. } => self.totals.samples += 1,
-            Event::Stretched { .. } | Event::Held { .. } | Event::Trouble { .. } => {}
+            Event::Stretched { .. }
+            | Event::Held { .. }
+            | Event::Paused
+            | Event::Resumed
+            | Event::Reloaded { .. }
+            | Event::Trouble { .. } => {}
         }
+        self.count(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
         self.entries.push_back(Entry { at, event });
+        self.written += 1;
+    }
+
+    fn count(&mut self, event: &Event) {
+        let Some(process) = event.process() else {
+            return;
+        };
+        let totals = self.by_process.entry(process).or_default();
+        match event {
+            Event::Promoted { reason, .. } => {
+                totals.promoted += 1;
+                totals.last_reason = Some(reason.clone());
+            }
+            Event::Recovered { reason, bytes, .. } => {
+                totals.split += 1;
+                totals.recovered_bytes += bytes;
+                totals.last_reason = Some(reason.clone());
+            }
+            Event::Refused { .. } => totals.refused += 1,
+            _ => {}
+        }
+    }
+
+    /// Forgets the sums of all processes but these; what they add up to stays.
+    pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
+        self.by_process.retain(|process, _| there(*process));
     }
 
     /// Writes down that something went wrong; not again while it is the same thing within a minute.
@@ -205,6 +347,23 @@ impl Journal {
     /// Events, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter()
+    }
+
+    /// How many entries were ever written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The entries after the first `seen` ever written, oldest first, as far as they are still kept.
+    pub fn since(&self, seen: u64) -> impl Iterator<Item = &Entry> {
+        let new = self.written.saturating_sub(seen);
+        let kept = self.entries.len();
+        self.entries.iter().skip(kept.saturating_sub(new as usize))
+    }
+
+    /// Sums over one process that is there.
+    pub fn process(&self, process: ProcessId) -> Option<&ProcessTotals> {
+        self.by_process.get(&process)
     }
 
     /// Footprints over time, oldest first.
@@ -264,5 +423,45 @@ mod tests {
             journal.entries().next().map(|e| e.at),
             Some(Duration::from_secs(10))
         );
+        assert_eq!(journal.since(journal.written()).count(), 0);
+        let last: Vec<_> = journal.since(journal.written() - 2).map(|e| e.at).collect();
+        let end = MAX_ENTRIES as u64 + 10;
+        assert_eq!(last, [end - 2, end - 1].map(Duration::from_secs));
+        assert_eq!(journal.since(3).count(), MAX_ENTRIES, "some are gone");
+    }
+
+    #[test]
+    fn processes_have_sums_of_their_own_until_they_are_gone() {
+        let id = |pid| ProcessId {
+            pid,
+            start_ticks: 1,
+        };
+        let reason = Reason::AddressOrder { present: 9 };
+        let promoted = |pid| Event::Promoted {
+            process: id(pid),
+            region: RegionAddr::containing(0),
+            reason: reason.clone(),
+            took: Duration::from_millis(1),
+        };
+        let mut journal = Journal::default();
+        for pid in [1, 2, 1] {
+            journal.note(Duration::ZERO, promoted(pid));
+        }
+        let one = journal.process(id(1)).cloned().unwrap_or_default();
+        assert_eq!((one.promoted, one.last_reason), (2, Some(reason.clone())));
+        journal.retain_processes(|process| process == id(2));
+        assert_eq!(journal.process(id(1)), None);
+        assert_eq!(journal.totals().promoted, 3);
+    }
+
+    #[test]
+    fn entries_are_json_with_units() -> Result<(), serde_json::Error> {
+        let entry = Entry {
+            at: Duration::from_millis(1500),
+            event: Event::Reloaded { refused: None },
+        };
+        let json = serde_json::to_string(&entry)?;
+        assert_eq!(json, r#"{"at_s":1.5,"event":"reloaded","refused":null}"#);
+        Ok(())
     }
 }

@@ -1,12 +1,17 @@
 //! The loop between a [`Machine`] and a policy.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod journal;
 pub mod machine;
 pub mod manager;
 pub mod settings;
+pub mod view;
 
-pub use journal::{Entry, Event, FootprintPoint, Journal, Totals};
-pub use machine::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
+pub use journal::{Entry, Event, FootprintPoint, Journal, ProcessTotals, Totals};
+pub use machine::{
+    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+};
 pub use manager::Manager;
 pub use settings::Settings;
+pub use view::{Explanation, Status};

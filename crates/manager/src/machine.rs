@@ -32,6 +32,10 @@ pub enum Wake {
     Deadline,
     /// Management should end: interrupted, or nothing is left to manage.
     Stop,
+    /// Somebody else in this program wants something.
+    Called,
+    /// The configuration should be read again.
+    Reload,
 }
 
 /// What a promotion did.
@@ -74,6 +78,25 @@ pub struct Footprint {
     pub rss_bytes: u64,
     /// Memory mapped by huge pages, in bytes.
     pub huge_bytes: u64,
+}
+
+/// Who a process is, and what about it is not the policy's business.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// Command name (15 characters at most).
+    pub name: String,
+    /// Name of its user, where there are users.
+    pub user: Option<String>,
+    /// Whose memory it is: that user may know where it lies. `None`: nobody's.
+    pub uid: Option<u32>,
+    /// Path of its cgroup, where there are cgroups.
+    pub cgroup: Option<String>,
+    /// What it runs as, in words: a pod, a container, a unit of systemd.
+    pub unit: Option<String>,
+    /// Whether it was told `PR_SET_THP_DISABLE`: nothing of it can become huge.
+    pub thp_disabled: bool,
+    /// Memory that it keeps out by `MADV_NOHUGEPAGE`, in bytes, at the last sample.
+    pub refused_bytes: u64,
 }
 
 /// A machine under management.
@@ -126,6 +149,23 @@ pub trait Machine {
 
     /// Resident and huge memory of a process.
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError>;
+
+    /// Who a managed process is, as far as that can still be found out.
+    fn describe(&self, _process: ProcessId) -> Description {
+        Description::default()
+    }
+
+    /// Why a process is not managed, as a sentence; `None` where there is no such process or
+    /// nothing keeps it out.
+    fn why_not_managed(&self, _pid: u32) -> Option<String> {
+        None
+    }
+
+    /// Why the region can't become huge whatever its accesses (what is mapped there), as a clause;
+    /// `None` where it can.
+    fn why_excluded(&mut self, _process: ProcessId, _region: RegionAddr) -> Option<String> {
+        None
+    }
 
     /// CPU time the manager itself has used so far.
     fn manager_cpu(&self) -> Duration;

@@ -3,16 +3,20 @@
 mod promoting;
 mod recovering;
 mod sampling;
+mod viewing;
 
 use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, MemoryGuard, MemoryState, Needs, Policy,
-    ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings, SettingError,
+    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
+    Needs, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
+    SettingError,
 };
 use sampling::Sampling;
+use std::collections::HashSet;
 use std::time::Duration;
+use viewing::Viewing;
 
 /// Manages a machine by a policy, one [`step`](Self::step) after the other.
 pub struct Manager<M> {
@@ -26,6 +30,7 @@ pub struct Manager<M> {
     planner: RecoveryPlanner,
     recovered: RecoveredRegions,
     cooldown: Cooldown,
+    huge_limits: HugeLimits,
     promotion_backoff: Backoff,
     recovery_backoff: Backoff,
     budget: PromotionBudget,
@@ -34,6 +39,8 @@ pub struct Manager<M> {
     /// As last read, and reckoned on since.
     memory: Option<MemoryState>,
     held: Option<Hold>,
+    paused: bool,
+    viewing: Viewing,
 }
 
 /// How often footprints and memory are looked at.
@@ -68,6 +75,7 @@ impl<M: Machine> Manager<M> {
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
             cooldown: Cooldown::default(),
+            huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
             recovery_backoff: Backoff::new(BackoffSettings::default()),
             budget: PromotionBudget::new(settings.max_promotions, rate),
@@ -77,6 +85,8 @@ impl<M: Machine> Manager<M> {
             next_look: Duration::ZERO,
             memory: None,
             held: None,
+            paused: false,
+            viewing: Viewing::default(),
             machine,
             policy,
             settings,
@@ -90,10 +100,14 @@ impl<M: Machine> Manager<M> {
             self.look(now);
         }
         self.cpu.update(now, self.machine.manager_cpu());
+        // A window that is open is still read: its bits are cleared already.
+        if self.paused && !self.sampling.in_window() {
+            return self.machine.wait_until(self.next_look);
+        }
         self.sample(now);
         let mut wake_at = self.next_look.min(self.sampling.due());
         // In a window the program's accesses count, not what our own calls do to them.
-        if !self.sampling.in_window() {
+        if !self.paused && !self.sampling.in_window() {
             let again = [self.recover_batch(), self.promote_batch()];
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
@@ -108,10 +122,13 @@ impl<M: Machine> Manager<M> {
     fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK_EVERY;
         self.processes = self.machine.processes();
-        let there = &self.processes;
-        self.cooldown
-            .retain_processes(|process| there.contains(&process));
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let is_there = |process| there.contains(&process);
+        self.cooldown.retain_processes(is_there);
         self.cooldown.expire(now);
+        self.huge_limits.retain_processes(is_there);
+        self.journal.retain_processes(is_there);
+        self.viewing.retain_processes(is_there);
         let mut sum = FootprintPoint {
             at_s: now.as_secs_f64(),
             ..Default::default()
@@ -121,6 +138,9 @@ impl<M: Machine> Manager<M> {
             if let Ok(footprint) = self.machine.footprint(process) {
                 sum.rss_bytes += footprint.rss_bytes;
                 sum.huge_bytes += footprint.huge_bytes;
+                self.huge_limits
+                    .note_huge_bytes(process, footprint.huge_bytes);
+                self.viewing.note_footprint(process, footprint);
             }
         }
         // The last look before the end finds nobody: it is no footprint of theirs.
@@ -188,6 +208,11 @@ impl<M: Machine> Manager<M> {
     /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// The machine, to be told what only it knows.
+    pub fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
     }
 
     /// The policy's name.

@@ -8,7 +8,7 @@ use hawkeye_policy::{
 use std::time::Duration;
 
 /// How the manager works. Every value in here is valid by its type or by [`Settings::check`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Time from one sampling window to the next; stretched where that would cost too much.
     pub period: Duration,
@@ -65,14 +65,14 @@ impl Settings {
             return Err(SettingError::new(
                 "window (s)",
                 seconds(self.window),
-                "at least 0.001 and at most the period",
+                "at least 1 ms and at most the period",
             ));
         }
         if self.period > LONGEST_PERIOD {
             return Err(SettingError::new(
                 "period (s)",
                 seconds(self.period),
-                "at most 86400",
+                "at most a day",
             ));
         }
         Ok(self)

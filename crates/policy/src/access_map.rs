@@ -201,14 +201,20 @@ impl AccessMap {
             .get(usize::from(bucket))
             .into_iter()
             .flat_map(BTreeMap::values);
-        waiting.filter_map(move |region| {
-            let entry = self.entries.get(self.find(*region)?)?;
-            Some(Candidate {
-                region: entry.region,
-                bucket,
-                coverage: CoverageAverage::whole_pages(entry.average?),
-                present: entry.present,
-            })
+        waiting.filter_map(|region| self.candidate(*region))
+    }
+
+    /// The region as it waits; `None` where it doesn't.
+    pub fn candidate(&self, region: RegionAddr) -> Option<Candidate> {
+        let entry = self.entries.get(self.find(region)?)?;
+        if !entry.waiting {
+            return None;
+        }
+        Some(Candidate {
+            region,
+            bucket: entry.bucket?,
+            coverage: CoverageAverage::whole_pages(entry.average?),
+            present: entry.present,
         })
     }
 

@@ -120,7 +120,7 @@ impl TokenBucket {
 }
 
 /// The manager's own CPU time: a share of one core, over any minute.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuBudget {
     percent: f64,
     /// CPU seconds used in each of the last 60 seconds, at the place of that second modulo 60.
@@ -181,6 +181,14 @@ impl CpuBudget {
     /// Whether nothing is left.
     pub fn exhausted(&self, now: Duration) -> bool {
         self.used_by(now.as_secs()) >= self.limit_s()
+    }
+
+    /// What was used over the last minute (of management, while it is younger), in per cent of one
+    /// core.
+    pub fn used_percent(&self, now: Duration) -> f64 {
+        let second = now.as_secs();
+        let seconds = (second + 1).min(SECONDS as u64);
+        self.used_by(second) * 100.0 / seconds as f64
     }
 
     /// When something will be left: `now`, or the start of a later second.

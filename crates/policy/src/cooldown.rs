@@ -52,6 +52,12 @@ impl Cooldown {
             .is_none_or(|refused| now >= refused.until)
     }
 
+    /// Until when the region is left alone, if it is.
+    pub fn until(&self, process: ProcessId, region: RegionAddr, now: Duration) -> Option<Duration> {
+        let until = self.refused.get(&(process, region))?.until;
+        (now < until).then_some(until)
+    }
+
     /// The region was promoted: its refusals are forgotten.
     pub fn succeed(&mut self, process: ProcessId, region: RegionAddr) {
         self.refused.remove(&(process, region));
@@ -106,6 +112,8 @@ mod tests {
             cooldown.refuse(p, r, now);
             now += at(seconds);
             assert!(!cooldown.allows(p, r, now - Duration::from_nanos(1)));
+            assert_eq!(cooldown.until(p, r, now - at(1)), Some(now));
+            assert_eq!(cooldown.until(p, r, now), None);
         }
         assert!(cooldown.allows(p, r, now));
         assert!(

@@ -11,6 +11,8 @@ pub mod backoff;
 pub mod budget;
 pub mod cooldown;
 pub mod error;
+pub mod huge_limit;
+pub mod identity;
 pub mod observation;
 pub mod overhead;
 pub mod pacing;
@@ -21,6 +23,8 @@ pub mod policy;
 pub mod recovered;
 pub mod recovery;
 pub mod run_rate;
+pub mod rules;
+pub mod selection;
 pub mod terms;
 #[cfg(test)]
 mod testing;
@@ -32,6 +36,8 @@ pub use backoff::{AfterCall, Backoff, BackoffSettings};
 pub use budget::{CpuBudget, PromotionBudget, Rate, Spent, TokenBucket};
 pub use cooldown::Cooldown;
 pub use error::SettingError;
+pub use huge_limit::HugeLimits;
+pub use identity::{Identity, Pod, QosClass};
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, ProcessId, ProcessSample,
     RegionSample,
@@ -44,5 +50,7 @@ pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{Needs, Policy};
 pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
+pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
+pub use selection::Selection;
 pub use terms::Terms;
 pub use watermarks::{Assessment, Hold, MemoryGuard, RecoverFrom, Recovering, Scope, Watermarks};

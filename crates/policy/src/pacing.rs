@@ -48,6 +48,16 @@ impl SamplingPace {
         })
     }
 
+    /// Share of a program's time that sampling may take, in per cent.
+    pub fn slowdown_percent(self) -> f64 {
+        self.slowdown_percent
+    }
+
+    /// Share of the manager's CPU budget that sampling may take, in per cent.
+    pub fn cpu_share_percent(self) -> f64 {
+        self.cpu_share_percent
+    }
+
     /// The shortest time between windows of which one costs the manager `manager_cost`, when its whole
     /// budget is `cpu_percent` of one core.
     pub fn period_for_manager(&self, manager_cost: Duration, cpu_percent: f64) -> Duration {

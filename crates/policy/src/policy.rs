@@ -2,7 +2,7 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::plan::Promotion;
+use crate::plan::{Promotion, Reason};
 use std::time::Duration;
 
 /// What a policy must be shown.
@@ -39,4 +39,16 @@ pub trait Policy: Send {
     /// Told that a proposal of its own was carried out, and how long that took; or that it was not
     /// (`None`). Policies that pace themselves count only the first.
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
+
+    /// For whoever asks about this region: the reason for which it would be proposed if its turn
+    /// came now; `None` where it does not wait, or the policy keeps no such list.
+    fn waiting(&self, _process: ProcessId, _region: RegionAddr) -> Option<Reason> {
+        None
+    }
+
+    /// For whoever asks about this process: why the policy proposes nothing of it at present,
+    /// whatever its regions are like, as a clause.
+    fn passes_over(&self, _process: ProcessId) -> Option<String> {
+        None
+    }
 }

@@ -1,5 +1,7 @@
 //! What the rules of a machine say about one process.
 
+use crate::error::{SettingError, positive_up_to};
+use crate::page::HUGE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// The terms on which a process is managed.
@@ -17,6 +19,38 @@ pub struct Terms {
     pub rule: Option<usize>,
 }
 
+impl Terms {
+    /// The heaviest weight: beyond it everybody else may as well be excluded.
+    const MAX_WEIGHT: f64 = 1000.0;
+
+    /// Checks values that a person gave.
+    ///
+    /// # Errors
+    /// A weight not over 0 or over 1000, a gain not over 0 or over 100 %, a limit under one huge page.
+    pub fn check(self) -> Result<Self, SettingError> {
+        let weight = "over 0 and at most 1000";
+        positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
+        if let Some(percent) = self.min_gain_percent {
+            positive_up_to(100.0, percent, Self::MIN_GAIN, "over 0 and at most 100")?;
+        }
+        match self.max_huge_bytes {
+            Some(bytes) if bytes < HUGE_PAGE_BYTES => Err(SettingError::new(
+                Self::MAX_HUGE,
+                bytes,
+                "at least one huge page (2 MiB)",
+            )),
+            _ => Ok(self),
+        }
+    }
+
+    /// What errors call the weight.
+    pub const WEIGHT: &'static str = "weight";
+    /// What errors call the minimum gain.
+    pub const MIN_GAIN: &'static str = "minimum gain (%)";
+    /// What errors call the limit on huge memory.
+    pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
+}
+
 impl Default for Terms {
     fn default() -> Self {
         Self {
@@ -25,5 +59,35 @@ impl Default for Terms {
             max_huge_bytes: None,
             rule: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(terms: Terms) -> Option<&'static str> {
+        terms.check().err().map(|error| error.setting)
+    }
+
+    #[test]
+    fn only_what_makes_sense_is_accepted() {
+        let usual = Terms::default();
+        assert_eq!(usual.check(), Ok(usual));
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(refused(Terms { weight, ..usual }), Some(Terms::WEIGHT));
+        }
+        let gain = |percent| Terms {
+            min_gain_percent: Some(percent),
+            ..usual
+        };
+        assert_eq!(refused(gain(100.0)), None);
+        assert_eq!(refused(gain(101.0)), Some(Terms::MIN_GAIN));
+        let limit = |bytes| Terms {
+            max_huge_bytes: Some(bytes),
+            ..usual
+        };
+        assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
+        assert_eq!(refused(limit(4096)), Some(Terms::MAX_HUGE));
     }
 }

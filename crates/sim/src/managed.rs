@@ -5,7 +5,7 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
-    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, Terms,
+    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
 };
 use std::time::Duration;
 
@@ -146,6 +146,7 @@ impl Machine for SimMachine {
         let regions = sampled.walk(sampled.cleared);
         let overhead = sampled.overhead_percent(&costs);
         let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
+        let terms = sampled.terms;
         let source = if sampled.cleared {
             CoverageSource::AccessBits
         } else {
@@ -163,7 +164,7 @@ impl Machine for SimMachine {
             regions,
             overhead,
             cpu_cores: 1.0,
-            terms: Terms::default(),
+            terms,
         })
     }
 

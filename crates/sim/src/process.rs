@@ -6,7 +6,9 @@ use crate::marks::Marks;
 use crate::region::Region;
 use crate::rng::Rng;
 use crate::spec::{Ends, Part, ProcessSpec};
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId, RegionAddr, RegionSample, Terms,
+};
 use std::time::Duration;
 
 /// Why a process ended.
@@ -53,6 +55,7 @@ pub struct SimProcess {
     pub(crate) arrives: Duration,
     pub(crate) ends: Ends,
     pub(crate) group: Option<String>,
+    pub(crate) terms: Terms,
     pub(crate) life: Life,
     /// In address order.
     pub(crate) parts: Vec<PartState>,
@@ -84,6 +87,7 @@ impl SimProcess {
             arrives: spec.arrives,
             ends: spec.ends,
             group: spec.group,
+            terms: spec.terms,
             life: Life::ToCome,
             parts: parts
                 .map(|part| PartState {

@@ -2,7 +2,7 @@
 
 use crate::costs::Costs;
 use crate::error::SimError;
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, Terms};
 use std::time::Duration;
 
 /// A machine.
@@ -88,6 +88,8 @@ pub struct ProcessSpec {
     pub ends: Ends,
     /// The cgroup it is in.
     pub group: Option<String>,
+    /// What the machine's rules say about it.
+    pub terms: Terms,
 }
 
 impl Default for ProcessSpec {

@@ -7,6 +7,7 @@ mod error;
 mod host;
 pub mod hot_first;
 mod managed;
+pub mod many_processes;
 mod primitives;
 mod probe;
 pub mod redis;
@@ -40,7 +41,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 7] = [
+pub const EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -70,6 +71,11 @@ pub const EXPERIMENTS: [Experiment; 7] = [
         name: "steady",
         shows: "what managing costs when there is nothing to do",
         run: steady::run,
+    },
+    Experiment {
+        name: "many-processes",
+        shows: "what looking after a machine costs while processes come and go",
+        run: many_processes::run,
     },
     Experiment {
         name: "redis",

@@ -7,6 +7,7 @@
 mod access;
 mod bloat;
 mod console;
+mod crowd;
 mod error;
 mod handle;
 mod memory;
@@ -19,6 +20,7 @@ mod torture;
 
 pub use access::AccessArgs;
 pub use bloat::{BloatArgs, BurnerArgs};
+pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
 pub use handle::{HandleError, Workload};
 pub use memory::Pages;
@@ -51,6 +53,8 @@ pub enum WorkloadCommand {
     ThreadStorm(ThreadStormArgs),
     /// Forks children that write to memory and exit, without end.
     ForkStorm(ForkStormArgs),
+    /// Many small processes, some of which end and are replaced each second.
+    Crowd(CrowdArgs),
     /// Executes itself again after a delay.
     ExecSelf(ExecArgs),
     /// Touches memory, waits and exits.
@@ -73,6 +77,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
+        WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
         WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
         WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
     };

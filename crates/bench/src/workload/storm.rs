@@ -176,7 +176,7 @@ pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> Result<(), W
 }
 
 /// Maps memory and writes to every page.
-fn hold(mib: u64, pages: Pages) -> Result<Mapping, WorkloadError> {
+pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping, WorkloadError> {
     let memory = Mapping::private((mib << 20) as usize, pages, |memory| {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, page as u64 + 1);
@@ -185,7 +185,11 @@ fn hold(mib: u64, pages: Pages) -> Result<Mapping, WorkloadError> {
     Ok(memory)
 }
 
-fn ready(memory: &Mapping, execs: u32, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn ready(
+    memory: &Mapping,
+    execs: u32,
+    console: &mut Console,
+) -> Result<(), WorkloadError> {
     let (start, bytes) = (memory.start(), memory.bytes() as u64);
     let (pid, hot_start) = (std::process::id(), start + bytes);
     let huge_bytes = huge_bytes();
@@ -229,14 +233,14 @@ fn storm(
 }
 
 /// Says when to end.
-struct Clock {
+pub(super) struct Clock {
     begin: Instant,
     period: Option<Duration>,
     input_ended: bool,
 }
 
 impl Clock {
-    fn new(args: &HoldArgs) -> Self {
+    pub(super) fn new(args: &HoldArgs) -> Self {
         let period = args
             .seconds
             .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
@@ -252,7 +256,11 @@ impl Clock {
     }
 
     /// Looks at the clock and at standard input, and waits for the latter at most so long.
-    fn goes_on(&mut self, console: &mut Console, wait: Duration) -> Result<bool, WorkloadError> {
+    pub(super) fn goes_on(
+        &mut self,
+        console: &mut Console,
+        wait: Duration,
+    ) -> Result<bool, WorkloadError> {
         if self.input_ended {
             thread::sleep(wait);
         } else {

@@ -32,7 +32,7 @@ impl Bench {
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
             for experiment in &EXPERIMENTS {
-                println!("{:10} {}", experiment.name, experiment.shows);
+                println!("{:15} {}", experiment.name, experiment.shows);
             }
             return Ok(ExitCode::SUCCESS);
         }

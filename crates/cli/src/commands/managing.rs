@@ -1,4 +1,4 @@
-//! What `run` and `attach` have in common: the managed session and its summary.
+//! What `run`, `attach` and `daemon` have in common: the managed session; and its summary.
 
 use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
@@ -9,8 +9,9 @@ use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings::restrain_khugepaged;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
+use hawkeye_manager::config::{Config, Khugepaged};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
-use hawkeye_policy::{Needs, Policy};
+use hawkeye_policy::{Needs, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
 pub struct Session {
@@ -22,12 +23,35 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes the machine over.
+    /// Takes the machine over for a program or a few.
     pub fn begin(options: &ManagingOptions, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
         let policy = options.make_policy(&settings)?;
         // First: a signal that came in between would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
+        Self::take_over(signals, policy, settings, Khugepaged::Restrain, purpose)
+    }
+
+    /// Takes the machine over for the daemon.
+    pub fn of_daemon(config: &Config) -> Result<Self> {
+        let policy = policies::by_name(&config.policy, &config.policy_settings)?;
+        let signals = StopSignals::take_over_with_reload()?;
+        Self::take_over(
+            signals,
+            policy,
+            config.settings,
+            config.khugepaged,
+            "daemon",
+        )
+    }
+
+    fn take_over(
+        signals: StopSignals,
+        policy: Box<dyn Policy>,
+        settings: Settings,
+        khugepaged: Khugepaged,
+        purpose: &str,
+    ) -> Result<Self> {
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
         if !decision.can_manage {
@@ -39,9 +63,11 @@ impl Session {
             );
         }
         let zero_pages = settings.bloat.zero_pages();
-        if let Err(error) = restrain_khugepaged(takeover.settings(), zero_pages) {
-            // In a container, say: khugepaged may then refill what is recovered, slowly.
-            tracing::warn!("khugepaged keeps its setting: {error}");
+        if khugepaged != Khugepaged::Leave {
+            if let Err(error) = restrain_khugepaged(takeover.settings(), zero_pages) {
+                // In a container, say: khugepaged may then refill what is recovered, slowly.
+                tracing::warn!("khugepaged keeps its setting: {error}");
+            }
         }
         let means = takeover.means()?;
         Ok(Self {
@@ -53,6 +79,13 @@ impl Session {
         })
     }
 
+    /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
+    pub fn into_manager(self, scope: Scope) -> Result<(Manager<LinuxMachine>, Takeover)> {
+        let machine = LinuxMachine::new(self.means, scope, self.signals);
+        let manager = Manager::new(machine, self.policy, self.settings)?;
+        Ok((manager, self.takeover))
+    }
+
     /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
     pub fn manage(self, scope: Scope, mut each_step: impl FnMut()) -> Result<Managed> {
         let sampler = match self.takeover.decision().sampler {
@@ -61,8 +94,7 @@ impl Session {
             SamplerKind::Population => "population",
         };
         let cpu_before = hawkeye_linux::live::own_cpu();
-        let machine = LinuxMachine::new(self.means, scope, self.signals);
-        let mut manager = Manager::new(machine, self.policy, self.settings)?;
+        let (mut manager, takeover) = self.into_manager(scope)?;
         let mut progress = Progress::new();
         while manager.step() != Wake::Stop {
             each_step();
@@ -118,7 +150,7 @@ impl Session {
         };
         Ok(Managed {
             summary,
-            _takeover: self.takeover,
+            _takeover: takeover,
         })
     }
 }

@@ -1,9 +1,14 @@
 //! One file a command.
 
+mod asking;
 pub mod attach;
 pub mod bench;
+pub mod daemon;
 pub mod demo;
 pub mod doctor;
 mod managing;
+pub mod pausing;
 pub mod restore;
 pub mod run;
+pub mod status;
+pub mod why;

@@ -4,6 +4,7 @@
 mod attach;
 mod bad_input;
 mod common;
+mod daemon;
 mod doctor;
 mod recovery;
 mod run;

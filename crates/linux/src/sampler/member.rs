@@ -5,12 +5,17 @@ use crate::error::LinuxError;
 use crate::mappings::Eligible;
 use crate::page_tables::Target;
 use crate::process::ProcessHandle;
+use hawkeye_policy::{Identity, Terms};
 use procfs::process::Process;
 
 /// A managed process: its handle and what was last found in it.
 pub struct Member {
     /// The process.
     pub handle: ProcessHandle,
+    /// Who it is.
+    pub identity: Identity,
+    /// On which terms it is managed.
+    pub terms: Terms,
     /// Whether it or an ancestor said `PR_SET_THP_DISABLE`: nothing of it can become huge.
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
@@ -23,10 +28,12 @@ pub struct Member {
 }
 
 impl Member {
-    /// Opens a process for management.
-    pub fn open(pid: u32) -> Result<Self, LinuxError> {
+    /// Opens a process for management, as who it is known.
+    pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self, LinuxError> {
         let handle = ProcessHandle::open(pid)?;
         Ok(Self {
+            identity,
+            terms,
             thp_disabled: thp_disabled(pid),
             handle,
             eligible: Eligible::default(),

@@ -57,7 +57,8 @@ impl Sampler {
         Ok(())
     }
 
-    fn mappings(&mut self, member: &Member) -> Result<Vec<Mapping>, LinuxError> {
+    /// The mappings of a process, as they are now.
+    pub fn mappings(&mut self, member: &Member) -> Result<Vec<Mapping>, LinuxError> {
         match (self, &member.target) {
             (Self::AccessBits(tables), Some(target)) => tables.mappings(target),
             _ => pagemap::mappings(member.handle.id.pid),

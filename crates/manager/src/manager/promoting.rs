@@ -64,6 +64,7 @@ impl<M: Machine> Manager<M> {
         self.guard.may_promote(process).is_ok()
             && self.cooldown.allows(process, region, now)
             && self.recovered.may_promote(process, region)
+            && self.huge_limits.allows(process)
     }
 
     /// Makes one region huge; says whether the batch may go on.
@@ -86,6 +87,7 @@ impl<M: Machine> Manager<M> {
         if done {
             self.cooldown.succeed(process, region);
             self.planner.note_huge(process, region);
+            self.huge_limits.note_promoted(process);
             let filled = u64::from(PAGES_PER_REGION.saturating_sub(expected_present));
             self.account(process, (filled * BASE_PAGE_BYTES) as i64);
         } else {

@@ -73,6 +73,7 @@ impl<M: Machine> Manager<M> {
             Ok(done) => {
                 self.planner.note_split(process, region);
                 self.recovered.note_split(process, region);
+                self.huge_limits.note_split(process);
                 self.account(process, -(done.bytes as i64));
                 let event = Event::Recovered {
                     process,

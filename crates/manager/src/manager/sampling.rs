@@ -222,6 +222,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.journal.note(now, event);
+            self.huge_limits.observe(sample);
         }
         let each = self.machine.first_touch_cost();
         let touches = observation.processes.iter().map(first_touches).sum();
@@ -229,6 +230,7 @@ impl<M: Machine> Manager<M> {
         self.policy.observe(&observation);
         self.planner.observe(&observation);
         self.recovered.observe(&observation);
+        self.viewing.keep(observation);
     }
 
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {

@@ -111,6 +111,14 @@ impl Policy for HawkeyeG {
             }
         }
     }
+
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
+        let candidate = self.access_map(process)?.candidate(region)?;
+        Some(Reason::Bucket {
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +188,21 @@ mod tests {
                 },
             }]
         );
+    }
+
+    #[test]
+    fn tells_what_a_region_waits_for_until_it_is_taken() {
+        let mut policy = newest_only();
+        policy.observe(&observation(&[(1, vec![sample(3, 333), sample(4, 0)])]));
+        let waits = Reason::Bucket {
+            bucket: 6,
+            coverage: 333,
+        };
+        assert_eq!(policy.waiting(process(1), region(3)), Some(waits));
+        assert_eq!(policy.waiting(process(1), region(4)), None);
+        assert_eq!(policy.waiting(process(2), region(3)), None);
+        policy.next_promotion(Duration::ZERO);
+        assert_eq!(policy.waiting(process(1), region(3)), None);
     }
 
     #[test]

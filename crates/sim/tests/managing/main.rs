@@ -9,4 +9,6 @@ mod memory;
 mod order;
 mod overhead;
 mod repeat;
+mod rules;
 mod trouble;
+mod viewing;

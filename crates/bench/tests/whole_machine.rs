@@ -1,0 +1,120 @@
+//! The whole machine as the scope: who joins, who leaves, and what wakes the manager. Without BPF, so that
+//! it takes no privilege.
+
+use hawkeye_bench::workload::Workload;
+use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
+use hawkeye_manager::{Machine, Wake};
+use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
+use std::thread::sleep;
+use std::time::Duration;
+
+const LONG_ENOUGH: Duration = Duration::from_millis(1200);
+
+fn start(mib: u64) -> Workload {
+    let program = env!("CARGO_BIN_EXE_hawkeye-workload");
+    let words = format!("crowd --processes 1 --per-s 0 --mib {mib}");
+    let mut workload = Workload::spawn(program, words.split_whitespace()).unwrap();
+    workload.wait_ready().unwrap();
+    workload
+}
+
+/// Rules about our workloads alone: whoever else is on this machine is left in peace.
+fn workloads(action: Action) -> Rules {
+    let command = "hawkeye-workload".parse().unwrap();
+    let rule = Rule {
+        name: "workloads".into(),
+        conditions: Conditions {
+            command: Some(command),
+            ..Conditions::default()
+        },
+        action,
+    };
+    Rules::new(vec![rule], Unmatched::Exclude)
+}
+
+fn machine(rules: Rules) -> (LinuxMachine, Bell) {
+    let (scope, bell) = Scope::machine(rules, Selection::default()).unwrap();
+    let means = Means {
+        sampler: Sampler::Population,
+        recovery: RecoveryMethod::None,
+        first_touch_cost: Duration::ZERO,
+    };
+    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
+    (machine, bell)
+}
+
+fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
+    let listed = machine.processes().iter().any(|process| process.pid == pid);
+    let view = machine.members().into_iter().find(|m| m.process.pid == pid);
+    assert_eq!(view.is_some(), listed);
+    view
+}
+
+#[test]
+fn large_processes_join_and_leave_with_the_rules_that_hold() {
+    let (large, small) = (start(80), start(8));
+    let own = vec![1u8; 80 << 20];
+    sleep(LONG_ENOUGH);
+    let usual = Action::Include(Terms::default());
+    let (mut machine, _bell) = machine(workloads(usual));
+    let joined = member(&mut machine, large.pid()).expect("it is large");
+    assert_eq!(
+        joined.identity.executable.as_deref(),
+        Some("hawkeye-workload")
+    );
+    assert_eq!(joined.terms.rule, Some(0));
+    assert!(member(&mut machine, small.pid()).is_none());
+    assert!(member(&mut machine, std::process::id()).is_none());
+    drop(own);
+
+    let heavy = Terms {
+        weight: 3.0,
+        ..Terms::default()
+    };
+    machine.set_rules(workloads(Action::Include(heavy)), Selection::default());
+    let same = member(&mut machine, large.pid()).expect("it stays");
+    assert_eq!(same.terms.weight, 3.0);
+    let sample = machine.sample(same.process).unwrap();
+    assert_eq!(sample.terms, same.terms);
+
+    machine.set_rules(workloads(Action::Exclude), Selection::default());
+    assert!(member(&mut machine, large.pid()).is_none());
+    machine.set_rules(workloads(usual), Selection::default());
+    assert!(member(&mut machine, large.pid()).is_some(), "and back");
+
+    let process = same.process;
+    drop(large);
+    assert!(machine.sample(process).is_err());
+    assert!(member(&mut machine, process.pid).is_none());
+}
+
+#[test]
+fn no_more_than_so_many_are_managed_at_a_time() {
+    let (larger, large) = (start(120), start(90));
+    sleep(LONG_ENOUGH);
+    let (mut machine, _bell) = machine(workloads(Action::Exclude));
+    let usual = Selection::default();
+    let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
+    machine.set_rules(workloads(Action::Include(Terms::default())), one);
+    assert_eq!(machine.processes().len(), 1);
+    let pids = [larger.pid(), large.pid()];
+    assert!(
+        machine.processes().iter().all(|p| p.pid != pids[1]),
+        "the largest come first"
+    );
+}
+
+#[test]
+fn a_bell_wakes_the_manager_where_nobody_is_managed() {
+    let (mut machine, bell) = machine(workloads(Action::Exclude));
+    let soon = machine.now() + Duration::from_millis(10);
+    assert_eq!(machine.wait_until(soon), Wake::Deadline);
+    bell.ring();
+    let much_later = machine.now() + Duration::from_secs(600);
+    assert_eq!(machine.wait_until(much_later), Wake::Called);
+    let ringer = std::thread::spawn(move || bell.ring());
+    assert_eq!(machine.wait_until(much_later), Wake::Called);
+    ringer.join().unwrap();
+}

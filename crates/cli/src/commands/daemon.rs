@@ -1,0 +1,125 @@
+//! `hawkeye daemon`: looks after a whole machine.
+
+use super::managing::Session;
+use crate::daemon::{self, DaemonSettings, JournalSettings};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::{LinuxMachine, Scope};
+use hawkeye_manager::Manager;
+use hawkeye_manager::config::Config;
+use sd_notify::NotifyState;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Manage the whole machine, until stopped: every process with enough memory that the rules include.
+///
+/// `hawkeye status`, `why`, `pause` and `resume` talk to it. SIGHUP has it read its configuration again.
+#[derive(Args)]
+pub struct Daemon {
+    /// The configuration; without it /etc/hawkeye/hawkeye.toml, if that is there.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Check the configuration, say what is wrong with it, and do nothing else.
+    #[arg(long)]
+    check: bool,
+}
+
+const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
+
+impl Daemon {
+    /// Manages.
+    pub fn execute(self) -> Result<ExitCode> {
+        let config = self.load()?;
+        if self.check {
+            match self.file() {
+                Some(path) => println!("{} is right.", path.display()),
+                None => println!("There is no {USUAL_CONFIG}: every key has its default."),
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let session = Session::of_daemon(&config)?;
+        let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
+        let (manager, takeover) = session.into_manager(scope)?;
+        // Settings are put back when nothing is managed any more: this is dropped last.
+        let _takeover = takeover;
+        let mut manager = manager;
+        let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
+        tell_systemd(&[NotifyState::Ready]);
+        let mut current = config;
+        daemon.run(&mut manager, |manager, daemon| {
+            let new = self.load()?;
+            change(&current, &new, manager, daemon)?;
+            current = new;
+            Ok(())
+        });
+        tell_systemd(&[NotifyState::Stopping]);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn load(&self) -> Result<Config> {
+        let load = |path| Config::load(path).map_err(Into::into);
+        self.file().map_or_else(|| Ok(Config::default()), load)
+    }
+
+    /// The file to read, if there is one at the moment.
+    fn file(&self) -> Option<&Path> {
+        let usual = Path::new(USUAL_CONFIG);
+        match &self.config {
+            Some(path) => Some(path),
+            None => usual.exists().then_some(usual),
+        }
+    }
+}
+
+fn settings(config: &Config) -> DaemonSettings {
+    let socket = if config.socket == Config::default().socket {
+        daemon::default_socket(&state_dir())
+    } else {
+        config.socket.clone()
+    };
+    DaemonSettings {
+        socket,
+        metrics: config.metrics,
+        journal: config.journal.as_ref().map(|journal| JournalSettings {
+            path: journal.file.clone(),
+            most_bytes: journal.max_bytes,
+        }),
+    }
+}
+
+/// Goes by the new configuration. What is known of processes stays known.
+fn change(
+    current: &Config,
+    new: &Config,
+    manager: &mut Manager<LinuxMachine>,
+    daemon: &mut daemon::Daemon,
+) -> Result<()> {
+    let changeable = Config {
+        rules: new.rules.clone(),
+        selection: new.selection,
+        metrics: new.metrics,
+        journal: new.journal.clone(),
+        socket: new.socket.clone(),
+        ..current.clone()
+    };
+    if changeable != *new {
+        bail!("only [selection], rules, [metrics] and [journal] can change while the daemon runs");
+    }
+    daemon
+        .change(settings(new), manager)
+        .context("changing the daemon")?;
+    manager
+        .machine_mut()
+        .set_rules(new.rules.clone(), new.selection);
+    Ok(())
+}
+
+/// Without systemd nobody is told.
+fn tell_systemd(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!("systemd can't be told: {error}");
+    }
+}

@@ -1,0 +1,326 @@
+//! `hawkeye why`: the reasons behind what the daemon does, or does not do.
+
+use super::asking::{AskOptions, unexpected};
+use crate::daemon::protocol::{Reply, Request};
+use crate::words;
+use anyhow::Result;
+use clap::Args;
+use hawkeye_manager::Explanation;
+use hawkeye_manager::view::{
+    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, SampleStatus,
+};
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// Show why a process, or the 2 MiB around an address of it, gets huge pages or does not.
+///
+/// Where a process has its memory is shown to its owner and to root alone.
+///
+/// Example: hawkeye why $(pidof redis-server) 0x7f2a40000000
+#[derive(Args)]
+pub struct Why {
+    #[command(flatten)]
+    options: AskOptions,
+
+    /// The process.
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pid: u32,
+
+    /// Any address in the region: decimal, or hexadecimal after 0x.
+    #[arg(value_parser = address)]
+    address: Option<u64>,
+}
+
+const WIDTH: usize = 80;
+
+impl Why {
+    /// Asks and prints.
+    pub fn execute(self) -> Result<ExitCode> {
+        let Self { pid, address, .. } = self;
+        let Reply::Explanation(why) = self.options.ask(Request::Why { pid, address })? else {
+            return Err(unexpected());
+        };
+        self.options.print(&why, text)?;
+        let managed = !matches!(why, Explanation::NotManaged { .. });
+        Ok(ExitCode::from(u8::from(!managed)))
+    }
+}
+
+fn address(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    // The last 2 MiB are the kernel's, on every machine.
+    parsed
+        .ok()
+        .filter(|address| *address < 1 << 63)
+        .ok_or_else(|| format!("{text:?} is no address: as in 0x7f2a40000000"))
+}
+
+fn text(why: &Explanation) -> String {
+    match why {
+        Explanation::NotManaged { why, .. } => {
+            let mut sentence = why.clone();
+            if !sentence.ends_with('.') {
+                sentence.push('.');
+            }
+            words::wrapped(&sentence, WIDTH, 0) + "\n"
+        }
+        Explanation::Process(process) => of_process(process),
+        Explanation::Region(region) => of_region(region),
+    }
+}
+
+fn of_process(it: &ProcessExplanation) -> String {
+    let mut out = subject(&it.process);
+    match &it.sample {
+        Some(sample) => push(&mut out, &regions(sample)),
+        None => push(&mut out, "It was not sampled yet."),
+    }
+    if it.process.refused_bytes > 0 {
+        let refused = words::bytes(it.process.refused_bytes);
+        push(
+            &mut out,
+            &format!("{refused} of it are left alone: it said MADV_NOHUGEPAGE."),
+        );
+    }
+    kept(&mut out, &it.kept_by);
+    latest(&mut out, &it.latest);
+    out
+}
+
+fn of_region(it: &RegionExplanation) -> String {
+    let mut out = subject(&it.process);
+    push(
+        &mut out,
+        &format!("Region {:#x}-{:#x}: {}.", it.start, it.end, it.state),
+    );
+    match (&it.sample, it.age_s) {
+        (Some(sample), Some(age_s)) => {
+            let mut found = format!(
+                "{} s ago {} of its 512 base pages were present and {} had been accessed",
+                age_s.round(),
+                sample.present,
+                sample.accessed
+            );
+            if sample.walks_per_s > 0 {
+                let walks = words::count(u64::from(sample.walks_per_s));
+                found.push_str(&format!(", causing about {walks} page walks a second"));
+            }
+            found.push('.');
+            push(&mut out, &found);
+        }
+        (None, Some(age_s)) => {
+            let age = age_s.round();
+            push(&mut out, &format!("The process was last read {age} s ago."));
+        }
+        (_, None) => push(&mut out, "The process was not sampled yet."),
+    }
+    if let Some(waiting) = &it.waiting {
+        push(&mut out, &format!("It waits for its turn; {waiting}."));
+    }
+    kept(&mut out, &it.kept_by);
+    latest(&mut out, &it.latest);
+    out
+}
+
+/// What the process is, and what was done to it.
+fn subject(process: &ProcessStatus) -> String {
+    let mut who = format!("Process {} ({})", process.pid, process.name);
+    if let Some(cgroup) = &process.cgroup {
+        let _ = write!(who, ", cgroup {cgroup}");
+    }
+    let mut out = String::new();
+    push(&mut out, &words::clipped(&format!("{who}:"), 1000));
+    let done = format!(
+        "{} resident, {} of it huge; promoted {} regions, split {}, recovered {}.",
+        words::bytes(process.rss_bytes),
+        words::bytes(process.huge_bytes),
+        words::count(process.promoted),
+        words::count(process.split),
+        words::bytes(process.recovered_bytes),
+    );
+    push(&mut out, &done);
+    match &process.overhead {
+        Some(overhead) => push(
+            &mut out,
+            &format!("Address translation costs it {overhead} of its CPU time."),
+        ),
+        None => push(
+            &mut out,
+            "What address translation costs it is not known (yet).",
+        ),
+    }
+    if let Some(reason) = &process.last_reason {
+        push(
+            &mut out,
+            &format!("The last reason to change anything: {reason}."),
+        );
+    }
+    out
+}
+
+fn regions(sample: &SampleStatus) -> String {
+    let kinds = [
+        (sample.huge, "huge"),
+        (sample.candidates, "to be promoted"),
+        (sample.not_accessed, "not accessed"),
+        (
+            sample.cooling_down,
+            "refused by the kernel and left alone for a while",
+        ),
+        (
+            sample.recovered,
+            "split by recovery and kept so until they are used",
+        ),
+    ];
+    let kinds: Vec<String> = kinds
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{count} {kind}"))
+        .collect();
+    let kinds = if kinds.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", kinds.join(", "))
+    };
+    format!(
+        "{} s ago it had {} regions of 2 MiB with memory{kinds}.",
+        sample.age_s.round(),
+        sample.regions
+    )
+}
+
+fn kept(out: &mut String, kept_by: &[String]) {
+    match kept_by {
+        [] => push(out, "Nothing keeps it from being promoted."),
+        reasons => {
+            push(out, "It is not promoted at the moment, because");
+            for reason in reasons {
+                item(out, reason);
+            }
+        }
+    }
+}
+
+fn latest(out: &mut String, entries: &[EntryView]) {
+    if entries.is_empty() {
+        return;
+    }
+    push(out, "Lately:");
+    for entry in entries {
+        let region = entry
+            .region
+            .map_or_else(String::new, |r| format!("{r:#x} "));
+        let at = words::duration(entry.at_s);
+        item(out, &format!("at {at}: {region}{}", entry.text));
+    }
+}
+
+fn push(out: &mut String, sentence: &str) {
+    out.push_str(&words::wrapped(sentence, WIDTH, 0));
+    out.push('\n');
+}
+
+fn item(out: &mut String, text: &str) {
+    out.push_str(&words::wrapped(&format!("- {text}"), WIDTH, 2));
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_manager::view::RegionState;
+    use hawkeye_policy::CoverageSource;
+
+    #[test]
+    fn addresses_are_hexadecimal_or_decimal() {
+        assert_eq!(address("0x7f2a40000000"), Ok(0x7f2a_4000_0000));
+        assert_eq!(address("4096"), Ok(4096));
+        for bad in ["", "0x", "7f2a", "-1", "0xffffffffffffffff", "1e9"] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn redis() -> ProcessStatus {
+        ProcessStatus {
+            pid: 4711,
+            name: "redis-server".into(),
+            cgroup: Some("/system.slice/redis.service".into()),
+            rss_bytes: 4 << 30,
+            huge_bytes: 1 << 30,
+            promoted: 512,
+            last_reason: Some("bucket 9: 480 of 512 base pages accessed".into()),
+            ..ProcessStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_process_is_explained_in_sentences() {
+        let why = Explanation::Process(Box::new(ProcessExplanation {
+            process: redis(),
+            sample: Some(SampleStatus {
+                age_s: 12.3,
+                source: CoverageSource::AccessBits,
+                accessed_pages: 100,
+                regions: 2048,
+                huge: 512,
+                candidates: 1500,
+                cooling_down: 0,
+                recovered: 0,
+                not_accessed: 36,
+            }),
+            kept_by: vec!["the machine uses 90 % of its memory".into()],
+            latest: vec![EntryView {
+                at_s: 75.0,
+                region: Some(0x7f2a_4000_0000),
+                text: "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed".into(),
+            }],
+        }));
+        let expected = "\
+Process 4711 (redis-server), cgroup /system.slice/redis.service:
+4.0 GiB resident, 1.0 GiB of it huge; promoted 512 regions, split 0, recovered 0
+bytes.
+What address translation costs it is not known (yet).
+The last reason to change anything: bucket 9: 480 of 512 base pages accessed.
+12 s ago it had 2048 regions of 2 MiB with memory: 512 huge, 1500 to be
+promoted, 36 not accessed.
+It is not promoted at the moment, because
+- the machine uses 90 % of its memory
+Lately:
+- at 1 min: 0x7f2a40000000 promoted in 0.4 ms: bucket 9: 480 of 512 base pages
+  accessed
+";
+        assert_eq!(text(&why), expected);
+    }
+
+    #[test]
+    fn a_region_is_explained_by_its_state() {
+        let region = RegionExplanation {
+            process: redis(),
+            start: 0x7f2a_4000_0000,
+            end: 0x7f2a_4020_0000,
+            age_s: Some(3.0),
+            sample: None,
+            state: RegionState::Excluded {
+                why: "its owner said MADV_NOHUGEPAGE".into(),
+            },
+            waiting: None,
+            kept_by: Vec::new(),
+            latest: Vec::new(),
+        };
+        let said = text(&Explanation::Region(Box::new(region)));
+        let expected = "Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said\nMADV_NOHUGEPAGE.\n";
+        assert!(said.contains(expected), "{said}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_managed_is_a_sentence() {
+        let why = Explanation::NotManaged {
+            pid: 1,
+            why: "process 1 is not under management".into(),
+        };
+        assert_eq!(text(&why), "process 1 is not under management.\n");
+    }
+}

@@ -1,0 +1,93 @@
+//! Asks the daemon.
+
+use super::deadline::UntilDeadline;
+use super::protocol::{self, MOST_REPLY_BYTES, Reply, Request};
+use anyhow::{Result, anyhow, bail};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longer than the daemon gives its manager.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Asks the daemon at this socket.
+///
+/// # Errors
+/// No daemon answers there, it does not answer in time or not sensibly, or it refuses: each as a sentence.
+pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
+    let at = socket.display();
+    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
+            "no daemon runs: nobody answers at {at} (`hawkeye daemon` or `systemctl start hawkeye` starts one)"
+        ),
+        _ => anyhow!("the daemon can't be reached at {at}: {error}"),
+    })?;
+    let mut stream = UntilDeadline::new(stream, PATIENCE);
+    let mut line = Vec::new();
+    // One that turns us away at once may have closed the connection already: what it says counts.
+    let sent = stream.write_all(&protocol::line(&request)?);
+    let read = BufReader::new(stream)
+        .take(MOST_REPLY_BYTES)
+        .read_until(b'\n', &mut line);
+    if line.is_empty() {
+        use ErrorKind::{BrokenPipe, ConnectionReset};
+        match sent.and(read) {
+            Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
+                bail!("the daemon at {at} does not answer: {error}")
+            }
+            _ => bail!("the daemon at {at} has no time: too many others ask"),
+        }
+    }
+    match protocol::parse(&line) {
+        Ok(Reply::Refused { why }) => bail!("{why}"),
+        Ok(reply) => Ok(reply),
+        Err(why) => bail!("the answer of the daemon at {at} is {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    /// What comes of asking a daemon that sends `answer` and is gone.
+    fn answered(name: &str, answer: &'static [u8]) -> Result<Reply> {
+        let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+        let listener = UnixListener::bind(&path).expect("binds");
+        let daemon = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(answer).expect("answers");
+        });
+        let reply = ask(&path, Request::Status);
+        daemon.join().expect("ends");
+        std::fs::remove_file(&path).expect("removes");
+        reply
+    }
+
+    #[test]
+    fn says_so_when_no_daemon_runs() {
+        let error = ask(Path::new("/no/such/socket"), Request::Status).expect_err("fails");
+        assert!(error.to_string().contains("no daemon runs"), "{error}");
+    }
+
+    #[test]
+    fn a_daemon_that_answers_nonsense_or_nothing_is_an_error() {
+        let error = answered("nonsense", b"hello\n").expect_err("fails");
+        assert!(error.to_string().contains("protocol"), "{error}");
+        let error = answered("newer", b"{\"protocol\":9}\n").expect_err("fails");
+        assert!(error.to_string().contains("same version"), "{error}");
+        assert!(answered("nothing", b"").is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_with_the_daemons_words() {
+        let refusal = b"{\"protocol\":1,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
+        let error = answered("refusal", refusal).expect_err("fails");
+        assert_eq!(error.to_string(), "only root may");
+        let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
+        let reply = answered("done", done).expect("is an answer");
+        assert_eq!(reply, Reply::Done { changed: true });
+    }
+}

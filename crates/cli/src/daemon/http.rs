@@ -1,0 +1,217 @@
+//! Just enough HTTP for a scraper: `GET /metrics`, one request a connection.
+
+use super::calls::Caller;
+use super::deadline::{Timed, UntilDeadline};
+use super::door::Door;
+use super::prometheus;
+use super::protocol::{Reply, Request};
+use anyhow::{Context, Result, bail};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A client has so long for its request, and as long again for taking the answer.
+const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// The head of a request is no longer than this, in bytes.
+const MOST_HEAD_BYTES: u64 = 8192;
+/// Answers are given again for so long: the manager looks around once a second, and has better to do
+/// than to count for every scraper.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The metrics' port; closed when dropped.
+pub struct MetricsServer {
+    _door: Door<TcpListener>,
+}
+
+impl MetricsServer {
+    /// Serves at this address.
+    ///
+    /// # Errors
+    /// The address is not of this machine alone, or can't be had.
+    pub fn start(address: SocketAddr, caller: Caller) -> Result<Self> {
+        if !address.ip().is_loopback() {
+            bail!(
+                "metrics are served on this machine alone, and {address} is no loopback address: they name every user's programs. 127.0.0.1:{} would do",
+                address.port()
+            );
+        }
+        let listener = TcpListener::bind(address)
+            .with_context(|| format!("listening at {address} for metrics"))?;
+        let metrics = Metrics {
+            caller,
+            last: Mutex::new(None),
+        };
+        let door = Door::open(listener, move |stream, _| {
+            let stream = UntilDeadline::new(stream, CLIENT_TIME);
+            if let Err(error) = serve(stream, || metrics.text()) {
+                tracing::debug!("a scraper was dropped: {error}");
+            }
+        });
+        Ok(Self {
+            _door: door.context("starting a thread")?,
+        })
+    }
+}
+
+struct Metrics {
+    caller: Caller,
+    last: Mutex<Option<(Instant, String)>>,
+}
+
+impl Metrics {
+    /// The metrics, or why they can't be had.
+    fn text(&self) -> Result<String, String> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, text)) = &*last {
+            if at.elapsed() < FRESH {
+                return Ok(text.clone());
+            }
+        }
+        let text = match self.caller.ask(Request::Status) {
+            Reply::Status(status) => {
+                prometheus::render(*status).map_err(|error| error.to_string())?
+            }
+            Reply::Refused { why } => return Err(why),
+            _ => return Err("the manager answered something else".to_owned()),
+        };
+        *last = Some((Instant::now(), text.clone()));
+        Ok(text)
+    }
+}
+
+fn serve<S: Timed>(
+    stream: UntilDeadline<S>,
+    metrics: impl FnOnce() -> Result<String, String>,
+) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let Some(request_line) = read_head(&mut stream)? else {
+        return Ok(());
+    };
+    let mut words = request_line.split_whitespace();
+    let path = match (words.next(), words.next(), words.next()) {
+        (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => Some(path),
+        _ => None,
+    };
+    // A query does not change what there is.
+    let path = path.map(|path| path.split('?').next().unwrap_or_default());
+    let plain = "text/plain; charset=utf-8";
+    let (status, kind, body) = match path {
+        Some("/metrics") => match metrics() {
+            Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),
+            Err(why) => ("503 Service Unavailable", plain, format!("{why}\n")),
+        },
+        Some(_) => ("404 Not Found", plain, "there is only /metrics\n".into()),
+        None => (
+            "400 Bad Request",
+            plain,
+            "GET /metrics is understood\n".into(),
+        ),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let stream = stream.get_mut();
+    stream.extend(CLIENT_TIME);
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+/// Reads up to the empty line after the headers; the first line, or `None` for a client that says
+/// nothing.
+fn read_head(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut head = stream.take(MOST_HEAD_BYTES);
+    let mut first = None;
+    loop {
+        let mut line = Vec::new();
+        head.read_until(b'\n', &mut line)?;
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if text.is_empty() {
+            return Ok(first);
+        }
+        first.get_or_insert_with(|| text.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    /// What a client gets for these bytes.
+    fn answer(request: &[u8], metrics: Result<String, String>) -> String {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let request = request.to_vec();
+        let sender = {
+            let mut client = client.try_clone().expect("a second handle");
+            thread::spawn(move || {
+                // The server may have had enough before the end.
+                let _ = client.write_all(&request);
+                let _ = client.shutdown(Shutdown::Write);
+            })
+        };
+        let stream = UntilDeadline::new(server, CLIENT_TIME);
+        let _ = serve(stream, || metrics);
+        sender.join().expect("ends");
+        let mut answer = Vec::new();
+        // What was not read makes the end a reset.
+        let _ = client.read_to_end(&mut answer);
+        String::from_utf8(answer).expect("is text")
+    }
+
+    #[test]
+    fn metrics_are_served_and_nothing_else() {
+        let get = |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            answer(request.as_bytes(), Ok("a_metric 1\n".into()))
+        };
+        for path in ["/metrics", "/metrics?name=x"] {
+            let answer = get(path);
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.contains("Content-Length: 11\r\n"), "{answer}");
+            assert!(answer.ends_with("\r\n\r\na_metric 1\n"), "{answer}");
+        }
+        for path in ["/", "/metrics/x", "//metrics"] {
+            assert!(get(path).starts_with("HTTP/1.1 404 "), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_manager_that_does_not_answer_is_an_error_of_the_server() {
+        let answer = answer(b"GET /metrics HTTP/1.0\n\n", Err("it is busy".into()));
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.ends_with("it is busy\n"), "{answer}");
+    }
+
+    #[test]
+    fn garbage_silence_and_endless_heads_are_done_with() {
+        let metrics = || Ok("never".to_owned());
+        for garbage in [
+            &b"POST /metrics HTTP/1.1\r\n\r\n"[..],
+            b"\xff\xfe\n\n",
+            b"GET",
+        ] {
+            assert!(answer(garbage, metrics()).starts_with("HTTP/1.1 400 "));
+        }
+        assert_eq!(answer(b"", metrics()), "");
+        let endless = b"GET /nowhere HTTP/1.1\r\n".repeat(100_000);
+        assert!(answer(&endless, metrics()).starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn only_this_machine_is_served() {
+        let (caller, _calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
+        for address in ["0.0.0.0:0", "192.0.2.1:9500", "[::]:0"] {
+            let address = address.parse().expect("an address");
+            let error = MetricsServer::start(address, caller.clone()).err();
+            let said = error.map(|e| e.to_string()).unwrap_or_default();
+            assert!(said.contains("no loopback address"), "{said}");
+        }
+        let loopback = "127.0.0.1:0".parse().expect("an address");
+        assert!(MetricsServer::start(loopback, caller).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+//! The journal on disk: JSON lines, in a file that is rotated once.
+
+use hawkeye_manager::{Entry, Journal};
+use serde::Serialize;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Entries as they go to the file.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// JSON, a line each.
+    pub text: Vec<u8>,
+    /// How many.
+    pub entries: u64,
+    /// How many were to be written, but are no longer in the journal.
+    pub missed: u64,
+}
+
+/// An entry with the time of day, for comparison with other logs.
+#[derive(Serialize)]
+struct Line<T> {
+    time_unix_s: f64,
+    #[serde(flatten)]
+    what: T,
+}
+
+/// In place of entries that could not be written.
+#[derive(Serialize)]
+#[serde(tag = "event", rename = "lost")]
+struct Lost {
+    entries: u64,
+}
+
+fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let line = Line {
+        time_unix_s: since.unwrap_or_default().as_secs_f64(),
+        what,
+    };
+    serde_json::to_writer(&mut *text, &line)?;
+    text.push(b'\n');
+    Ok(())
+}
+
+impl Lines {
+    /// The entries after the first `seen` ever written, at a time that is `now` for the manager.
+    pub fn since(journal: &Journal, seen: u64, now: Duration) -> Self {
+        let clock = SystemTime::now();
+        let mut lines = Self::default();
+        let time = |entry: &Entry| {
+            let ago = now.saturating_sub(entry.at);
+            clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
+        };
+        for entry in journal.since(seen) {
+            match push_line(&mut lines.text, time(entry), entry) {
+                Ok(()) => lines.entries += 1,
+                // Nothing in an entry does this; one that did would be missed.
+                Err(error) => tracing::debug!("an entry is no JSON: {error}"),
+            }
+        }
+        let all = journal.written().saturating_sub(seen);
+        lines.missed = all.saturating_sub(lines.entries);
+        lines
+    }
+}
+
+/// A file that lines are appended to. At its size limit it becomes `FILE.1`, in place of the one before.
+#[derive(Debug)]
+pub struct JournalFile {
+    path: PathBuf,
+    most_bytes: u64,
+    open: Option<Open>,
+    /// Entries lost since the last that was written.
+    lost: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Device and inode.
+    id: (u64, u64),
+    /// `None` for what has no length, such as a pipe: it is not rotated.
+    bytes: Option<u64>,
+}
+
+impl JournalFile {
+    /// A file at `path` of at most `most_bytes`. Nothing is opened yet.
+    pub fn new(path: &Path, most_bytes: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            most_bytes,
+            open: None,
+            lost: 0,
+        }
+    }
+
+    /// Appends lines, after a line about those lost before, if any were.
+    ///
+    /// # Errors
+    /// They could not be written: none of them is in the file, and they count as lost.
+    pub fn append(&mut self, lines: &Lines) -> io::Result<()> {
+        let mut text = Vec::new();
+        let lost = self.lost + lines.missed;
+        let written = (|| {
+            if lost > 0 {
+                push_line(&mut text, SystemTime::now(), Lost { entries: lost })?;
+            }
+            text.extend_from_slice(&lines.text);
+            self.write(&text)
+        })();
+        self.lost = match written {
+            Ok(()) => 0,
+            Err(_) => lost + lines.entries,
+        };
+        written
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        let most_bytes = self.most_bytes;
+        let mut open = self.opened()?;
+        if open
+            .bytes
+            .is_some_and(|bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes)
+        {
+            fs::rename(&self.path, rotated(&self.path))?;
+            open = self.opened()?;
+        }
+        let Err(error) = open.file.write_all(text) else {
+            open.bytes = open.bytes.map(|bytes| bytes + text.len() as u64);
+            return Ok(());
+        };
+        // Half a line would spoil the next.
+        if let Some(bytes) = open.bytes {
+            let _ = open.file.set_len(bytes);
+        }
+        self.open = None;
+        Err(error)
+    }
+
+    /// The file at the path: opened anew where somebody has moved or removed it.
+    fn opened(&mut self) -> io::Result<&mut Open> {
+        let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        let same = |open: &Open| there.as_ref().is_ok_and(|id| *id == open.id);
+        let still_open = self.open.take().filter(same);
+        let open = match still_open {
+            Some(open) => open,
+            None => Open::at(&self.path)?,
+        };
+        Ok(self.open.insert(open))
+    }
+}
+
+impl Open {
+    fn at(path: &Path) -> io::Result<Self> {
+        // It tells where programs have their memory: for root's eyes.
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o600).open(path)?;
+        let found = file.metadata()?;
+        Ok(Self {
+            id: (found.dev(), found.ino()),
+            bytes: found.is_file().then_some(found.len()),
+            file,
+        })
+    }
+}
+
+fn rotated(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests;

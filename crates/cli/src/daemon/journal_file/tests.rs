@@ -1,0 +1,172 @@
+use super::*;
+use hawkeye_manager::Event;
+use serde_json::Value;
+use std::process::Command;
+
+/// A folder of its own for a test, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("hawkeye-journal-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("journal.jsonl")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lines(text: &str) -> Lines {
+    Lines {
+        text: format!("{{\"event\":\"{text}\"}}\n").into_bytes(),
+        entries: 1,
+        missed: 0,
+    }
+}
+
+/// The events in a file; every line must be JSON.
+fn events(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let event = |line| {
+        let line: Value = serde_json::from_str(line).expect("a line of JSON");
+        match line["entries"].as_u64() {
+            Some(n) => format!("{n} {}", line["event"].as_str().unwrap_or_default()),
+            None => line["event"].as_str().unwrap_or_default().to_owned(),
+        }
+    };
+    text.lines().map(event).collect()
+}
+
+#[test]
+fn entries_become_lines_with_the_time_of_day() {
+    let mut journal = Journal::default();
+    journal.note(Duration::from_secs(10), Event::Paused);
+    journal.note(Duration::from_secs(70), Event::Resumed);
+    let lines = Lines::since(&journal, 1, Duration::from_secs(130));
+    assert_eq!((lines.entries, lines.missed), (1, 0));
+    let line: Value = serde_json::from_slice(&lines.text).expect("one line of JSON");
+    assert_eq!(
+        (&line["event"], &line["at_s"]),
+        (&"resumed".into(), &70.0.into())
+    );
+    let time = line["time_unix_s"].as_f64().expect("a time");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let ago = now.expect("after 1970").as_secs_f64() - time;
+    assert!((60.0..600.0).contains(&ago), "{ago}");
+}
+
+#[test]
+fn at_its_limit_the_file_makes_room() {
+    let folder = Folder::new("rotated");
+    // Two lines of 14 bytes fit.
+    let mut file = JournalFile::new(&folder.file(), 30);
+    for n in 0..5 {
+        file.append(&lines(&n.to_string())).expect("appends");
+    }
+    assert_eq!(events(&folder.file()), ["4"]);
+    assert_eq!(events(&rotated(&folder.file())), ["2", "3"]);
+    // A new daemon goes on in the same file, and a line longer than the limit is written all the same.
+    let mut file = JournalFile::new(&folder.file(), 30);
+    file.append(&lines("5")).expect("appends");
+    assert_eq!(events(&folder.file()), ["4", "5"]);
+    file.append(&lines(&"x".repeat(50))).expect("appends");
+    assert_eq!(events(&rotated(&folder.file())), ["4", "5"]);
+    let mode = fs::metadata(folder.file()).expect("is there").mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_full_disk_loses_entries_and_says_how_many() {
+    let mut file = JournalFile::new(Path::new("/dev/full"), 1000);
+    let error = file.append(&lines("a")).expect_err("the disk is full");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    file.append(&lines("b")).expect_err("it still is");
+    assert_eq!(file.lost, 2);
+    // The same journal on a disk with room.
+    let folder = Folder::new("full");
+    file.path = folder.file();
+    file.append(&lines("c")).expect("appends");
+    assert_eq!(events(&folder.file()), ["2 lost", "c"]);
+    file.append(&lines("d")).expect("appends");
+    assert_eq!(events(&folder.file()), ["2 lost", "c", "d"]);
+}
+
+#[test]
+fn half_a_line_on_a_full_disk_is_taken_back() {
+    let folder = Folder::new("half");
+    let Some(_mounted) = Mounted::small(&folder.0) else {
+        eprintln!("SKIPPED half_a_line_on_a_full_disk_is_taken_back: no tmpfs can be mounted here");
+        return;
+    };
+    let mut file = JournalFile::new(&folder.file(), 1 << 30);
+    let long = "x".repeat(3000);
+    let mut written = 0;
+    // The disk has room for 4 pages; lines don't end where pages do.
+    while file.append(&lines(&long)).is_ok() && written < 100 {
+        written += 1;
+    }
+    let kept = events(&folder.file());
+    let lost = file.lost;
+    // Room again.
+    fs::write(folder.file(), "").expect("empties it");
+    let after = file.append(&lines("y"));
+    let then = events(&folder.file());
+    assert_eq!((kept.len(), lost), (written, 1));
+    assert!((1..100).contains(&written));
+    after.expect("appends");
+    assert_eq!(then, ["1 lost", "y"]);
+}
+
+/// A tmpfs of 16 KiB, for as long as this lives.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn small(folder: &Path) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        let options = ["-t", "tmpfs", "-o", "size=16k", "none"];
+        let output = mount.args(options).arg(folder).output().ok()?;
+        output.status.success().then(|| Self(folder.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Lazily: a failed test may hold the file open.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_folder_that_vanishes_loses_entries_until_it_is_back() {
+    let folder = Folder::new("vanished");
+    let mut file = JournalFile::new(&folder.file(), 1000);
+    file.append(&lines("a")).expect("appends");
+    fs::remove_dir_all(&folder.0).expect("removes");
+    file.append(&lines("b")).expect_err("no folder");
+    fs::create_dir(&folder.0).expect("makes it again");
+    file.append(&lines("c")).expect("appends");
+    assert_eq!(events(&folder.file()), ["1 lost", "c"]);
+    // Somebody else's rotation is followed, too.
+    fs::rename(folder.file(), folder.0.join("old")).expect("renames");
+    file.append(&lines("d")).expect("appends");
+    assert_eq!(events(&folder.file()), ["d"]);
+}
+
+#[test]
+fn what_is_no_file_is_not_rotated() {
+    let mut file = JournalFile::new(Path::new("/dev/null"), 1);
+    for _ in 0..3 {
+        file.append(&lines("a")).expect("appends");
+    }
+    assert!(!Path::new("/dev/null.1").exists());
+}

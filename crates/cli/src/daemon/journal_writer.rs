@@ -1,0 +1,149 @@
+//! Writes the journal's file in a thread of its own: a disk that hangs must not hang the manager.
+
+use super::journal_file::{JournalFile, Lines};
+use super::protocol::JournalStatus;
+use hawkeye_manager::{Event, Machine, Manager};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+/// Batches that wait for the disk at most; more are lost. A step makes one at most, some kilobytes.
+const MOST_WAITING: usize = 256;
+/// How long the end waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the journal's file is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSettings {
+    /// Which file; a second one, `FILE.1`, is beside it.
+    pub path: PathBuf,
+    /// It grows to this, in bytes.
+    pub most_bytes: u64,
+}
+
+/// The way to the file.
+pub struct JournalWriter {
+    settings: JournalSettings,
+    lines: Option<SyncSender<Lines>>,
+    ended: Receiver<()>,
+    shared: Arc<Mutex<Shared>>,
+    /// Entries taken from the manager's journal so far.
+    seen: u64,
+    /// The trouble that the manager was told of.
+    told: Option<String>,
+}
+
+#[derive(Default)]
+struct Shared {
+    lost_entries: u64,
+    trouble: Option<String>,
+}
+
+impl JournalWriter {
+    /// Writes what is noted after the first `seen` entries.
+    ///
+    /// # Errors
+    /// No thread can be started. A file that can't be opened is none: it may be there later.
+    pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
+        let (lines, waiting) = sync_channel(MOST_WAITING);
+        let (end, ended) = sync_channel(1);
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        thread::Builder::new()
+            .name("hawkeye-journal".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                let file = JournalFile::new(&settings.path, settings.most_bytes);
+                move || {
+                    write_all(file, &waiting, &shared);
+                    let _ = end.send(());
+                }
+            })?;
+        Ok(Self {
+            settings,
+            lines: Some(lines),
+            ended,
+            shared,
+            seen,
+            told: None,
+        })
+    }
+
+    /// Takes over what is new in the manager's journal, and tells the manager when that fails or works
+    /// again.
+    pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        self.tell(manager);
+        let journal = manager.journal();
+        let written = journal.written();
+        if written == self.seen {
+            return;
+        }
+        let lines = Lines::since(journal, self.seen, manager.machine().now());
+        self.seen = written;
+        let Some(to_thread) = &self.lines else { return };
+        if let Err(TrySendError::Full(lines) | TrySendError::Disconnected(lines)) =
+            to_thread.try_send(lines)
+        {
+            let mut shared = lock(&self.shared);
+            shared.lost_entries += lines.entries + lines.missed;
+            shared.trouble = Some("the disk does not keep up".to_owned());
+        }
+    }
+
+    fn tell<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        let (trouble, lost) = {
+            let shared = lock(&self.shared);
+            (shared.trouble.clone(), shared.lost_entries)
+        };
+        if trouble == self.told {
+            return;
+        }
+        let path = self.settings.path.display();
+        let message = match &trouble {
+            Some(why) => format!("the journal can't be written to {path}: {why}"),
+            None => format!("the journal is written to {path} again; {lost} entries are lost"),
+        };
+        tracing::warn!("{message}");
+        manager.note(Event::Trouble { message });
+        self.told = trouble;
+    }
+
+    /// How the file stands.
+    pub fn status(&self) -> JournalStatus {
+        let shared = lock(&self.shared);
+        JournalStatus {
+            path: self.settings.path.clone(),
+            lost_entries: shared.lost_entries,
+            trouble: shared.trouble.clone(),
+        }
+    }
+}
+
+impl Drop for JournalWriter {
+    fn drop(&mut self) {
+        self.lines = None;
+        if self.ended.recv_timeout(PATIENCE).is_err() {
+            tracing::warn!("the end of the journal may be missing: the disk does not answer");
+        }
+    }
+}
+
+fn write_all(mut file: JournalFile, waiting: &Receiver<Lines>, shared: &Mutex<Shared>) {
+    for lines in waiting {
+        let written = file.append(&lines);
+        let mut shared = lock(shared);
+        shared.lost_entries += lines.missed;
+        shared.trouble = match written {
+            Ok(()) => None,
+            Err(error) => {
+                shared.lost_entries += lines.entries;
+                Some(error.to_string())
+            }
+        };
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

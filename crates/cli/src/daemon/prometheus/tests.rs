@@ -1,0 +1,88 @@
+use super::super::protocol::JournalStatus;
+use super::*;
+use hawkeye_manager::view::{GroupStatus, Status, StatusTotals};
+use hawkeye_policy::{Overhead, OverheadSource};
+
+fn redis() -> ProcessStatus {
+    ProcessStatus {
+        pid: 4711,
+        name: "re\"dis\n".into(),
+        cgroup: Some("/system.slice/redis.service".into()),
+        rss_bytes: 4 << 30,
+        huge_bytes: 1 << 30,
+        overhead: Some(Overhead::exact(12.5, OverheadSource::RunRate)),
+        promoted: 512,
+        recovered_bytes: 4096,
+        ..ProcessStatus::default()
+    }
+}
+
+fn status() -> DaemonStatus {
+    DaemonStatus {
+        manager: Status {
+            version: "0.1.0".into(),
+            policy: "hawkeye".into(),
+            uptime_s: 90.5,
+            paused: true,
+            held: None,
+            memory: Some(MemoryStatus {
+                used_bytes: 3 << 30,
+                total_bytes: 4 << 30,
+                recovering: true,
+                pressure_percent: Some(2.5),
+                fmfi: Some(0.25),
+                groups: vec![GroupStatus {
+                    name: "/pod".into(),
+                    used_bytes: 1 << 20,
+                    total_bytes: 2 << 20,
+                    ..GroupStatus::default()
+                }],
+                ..MemoryStatus::default()
+            }),
+            manager_cpu_percent: 1.5,
+            longest_call_ms: 12.0,
+            totals: StatusTotals {
+                promoted: 513,
+                split: 3,
+                recovered_bytes: 4096,
+                scanned: 9,
+                freed: 1,
+                samples: 30,
+                errors: [("EAGAIN".to_owned(), 2)].into(),
+            },
+            managed: 2,
+            processes: vec![redis()],
+        },
+        metrics: None,
+        journal: Some(JournalStatus {
+            lost_entries: 7,
+            ..JournalStatus::default()
+        }),
+    }
+}
+
+#[test]
+fn a_status_as_text() {
+    let text = render(status()).expect("renders");
+    assert_eq!(text, include_str!("golden.txt"));
+}
+
+#[test]
+fn what_is_not_known_has_no_series() {
+    let text = render(DaemonStatus::default()).expect("renders");
+    assert!(!text.contains("hawkeye_memory_") && !text.contains("hawkeye_journal_"));
+    assert!(!text.contains("pid="));
+}
+
+#[test]
+fn series_of_processes_and_cgroups_are_bounded() {
+    let mut status = status();
+    status.manager.processes = vec![redis(); 1000];
+    if let Some(memory) = &mut status.manager.memory {
+        memory.groups = vec![GroupStatus::default(); 1000];
+    }
+    let text = render(status).expect("renders");
+    let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(series("hawkeye_process_resident_bytes{"), MOST_LABELLED);
+    assert_eq!(series("hawkeye_memory_used_bytes{"), MOST_LABELLED + 1);
+}

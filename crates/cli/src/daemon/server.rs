@@ -1,0 +1,147 @@
+//! The socket that `hawkeye status` and its like talk to: everybody may ask, root may change things.
+
+use super::calls::Caller;
+use super::deadline::{Timed, UntilDeadline};
+use super::door::{Door, Peer};
+use super::protocol::{self, MOST_REQUEST_BYTES, Reply, Request};
+use anyhow::{Context, Result, bail};
+use hawkeye_policy::{Rate, TokenBucket};
+use std::fs::{self, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A client has so long for its request, and as long again for taking the reply.
+const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// Requests that users other than root may make together, a second: each costs the manager time.
+const OTHERS_PER_S: f64 = 20.0;
+
+/// The socket; it is removed when this is dropped.
+pub struct SocketServer {
+    path: PathBuf,
+    _door: Door<UnixListener>,
+}
+
+impl SocketServer {
+    /// Listens at `path`, in place of a daemon that is no more.
+    ///
+    /// # Errors
+    /// Another daemon answers there, or the path can't be had.
+    pub fn start(path: &Path, caller: Caller) -> Result<Self> {
+        let listener = bind(path)?;
+        let desk = Desk::new(caller)?;
+        let door = Door::open(listener, move |stream, peer| {
+            let stream = UntilDeadline::new(stream, CLIENT_TIME);
+            if let Err(error) = desk.serve(stream, peer) {
+                tracing::debug!("a client was dropped: {error}");
+            }
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            _door: door.context("starting a thread")?,
+        })
+    }
+}
+
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Everybody may connect: who may do what is decided by who they are.
+fn bind(path: &Path) -> Result<UnixListener> {
+    let listening = || format!("listening at {}", path.display());
+    if let Ok(found) = fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            bail!(
+                "{} is there and is no socket; another path is needed",
+                path.display()
+            );
+        }
+        if UnixStream::connect(path).is_ok() {
+            bail!(
+                "another daemon answers at {}; stop it first",
+                path.display()
+            );
+        }
+        fs::remove_file(path).with_context(listening)?;
+    }
+    let listener = UnixListener::bind(path).with_context(listening)?;
+    fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(listening)?;
+    Ok(listener)
+}
+
+/// Where requests are checked, passed on and answered.
+struct Desk {
+    caller: Caller,
+    began: Instant,
+    others: Mutex<TokenBucket>,
+}
+
+impl Desk {
+    fn new(caller: Caller) -> Result<Self> {
+        Ok(Self {
+            caller,
+            began: Instant::now(),
+            others: Mutex::new(TokenBucket::one_second(Rate::per_second(OTHERS_PER_S)?)),
+        })
+    }
+
+    /// Takes one request and answers it.
+    fn serve<S: Timed>(&self, stream: UntilDeadline<S>, peer: Peer) -> io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        // One byte more shows that it is too long.
+        let most = MOST_REQUEST_BYTES;
+        let read = stream
+            .by_ref()
+            .take(most + 1)
+            .read_until(b'\n', &mut line)?;
+        let reply = match read as u64 {
+            0 => return Ok(()),
+            read if read > most => Reply::refused(format!("a request has {most} bytes at most")),
+            _ => match protocol::parse(&line) {
+                Ok(request) => self.answer(request, peer),
+                Err(why) => Reply::refused(why),
+            },
+        };
+        let stream = stream.get_mut();
+        stream.extend(CLIENT_TIME);
+        stream.write_all(&protocol::line(&reply)?)
+    }
+
+    fn answer(&self, request: Request, peer: Peer) -> Reply {
+        if peer.is_root() {
+            return self.caller.ask(request);
+        }
+        if request.changes() {
+            return Reply::refused("only root may change what the daemon does");
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if !others.take(self.began.elapsed(), 1) {
+            return Reply::refused("too many requests: try again in a second");
+        }
+        drop(others);
+        match self.caller.ask(request) {
+            // Where a process has its memory is its owner's business.
+            Reply::Explanation(answer) if answer.uid() != peer.uid => {
+                answer.without_addresses().map_or_else(
+                    || {
+                        Reply::refused(
+                            "only root and its owner may ask about a process's addresses",
+                        )
+                    },
+                    Reply::Explanation,
+                )
+            }
+            reply => reply,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+use super::super::calls::{Calls, calls};
+use super::*;
+use hawkeye_manager::Explanation;
+use hawkeye_manager::view::{EntryView, ProcessExplanation, RegionExplanation, RegionState};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const ROOT: Peer = Peer { uid: Some(0) };
+const OTHER: Peer = Peer { uid: Some(65_533) };
+
+/// A desk, and a manager behind it that answers by `answer` until the end.
+fn with_manager<T>(
+    answer: impl Fn(Request) -> Reply + Send + 'static,
+    test: impl FnOnce(&Caller) -> T,
+) -> T {
+    let (caller, calls): (Caller, Calls) = calls(Arc::new(|| {}));
+    let over = Arc::new(AtomicBool::new(false));
+    let manager = thread::spawn({
+        let over = Arc::clone(&over);
+        move || {
+            while !over.load(Ordering::Acquire) {
+                calls.answer(&answer);
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let result = test(&caller);
+    over.store(true, Ordering::Release);
+    manager.join().expect("the manager ends");
+    result
+}
+
+fn done(_: Request) -> Reply {
+    Reply::Done { changed: true }
+}
+
+/// What a client that sends these bytes gets; `None`: nothing.
+fn answer_to(desk: &Desk, peer: Peer, request: &[u8], time: Duration) -> Option<Reply> {
+    let (client, server) = UnixStream::pair().expect("a pair");
+    let sender = {
+        let (mut client, request) = (client.try_clone().expect("a handle"), request.to_vec());
+        thread::spawn(move || {
+            // The desk may have had enough before the end.
+            let _ = client.write_all(&request);
+        })
+    };
+    let _ = desk.serve(UntilDeadline::new(server, time), peer);
+    sender.join().expect("ends");
+    let mut line = Vec::new();
+    // What was not read makes the end a reset.
+    let _ = BufReader::new(&client).read_until(b'\n', &mut line);
+    (!line.is_empty()).then(|| protocol::parse(&line).expect("is a reply"))
+}
+
+fn ask(desk: &Desk, peer: Peer, request: Request) -> Reply {
+    let line = protocol::line(&request).expect("is JSON");
+    answer_to(desk, peer, &line, CLIENT_TIME).expect("an answer")
+}
+
+fn refusal(reply: Option<Reply>) -> String {
+    match reply {
+        Some(Reply::Refused { why }) => why,
+        other => panic!("not refused but {other:?}"),
+    }
+}
+
+#[test]
+fn root_changes_and_others_read() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        for request in [Request::Pause, Request::Resume] {
+            assert_eq!(ask(&desk, ROOT, request), Reply::Done { changed: true });
+            let why = refusal(Some(ask(&desk, OTHER, request)));
+            assert!(why.contains("only root"), "{why}");
+            let unknown = Peer { uid: None };
+            assert!(refusal(Some(ask(&desk, unknown, request))).contains("only root"));
+        }
+        assert_eq!(
+            ask(&desk, OTHER, Request::Status),
+            Reply::Done { changed: true },
+            "it came to the manager"
+        );
+    });
+}
+
+#[test]
+fn others_ask_so_often_and_root_whenever_it_likes() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let mut others = desk.others.lock().expect("is ours");
+        while others.take(desk.began.elapsed(), 1) {}
+        drop(others);
+        let why = refusal(Some(ask(&desk, OTHER, Request::Status)));
+        assert!(why.contains("too many"), "{why}");
+        assert_eq!(
+            ask(&desk, ROOT, Request::Status),
+            Reply::Done { changed: true }
+        );
+    });
+}
+
+fn of_user(uid: u32) -> ProcessExplanation {
+    let mut why = ProcessExplanation::default();
+    why.process.uid = Some(uid);
+    why.latest = vec![EntryView {
+        at_s: 1.0,
+        region: Some(1 << 46),
+        text: "promoted".into(),
+    }];
+    why
+}
+
+fn explained(request: Request) -> Reply {
+    let why = of_user(65_533);
+    let Request::Why { address, .. } = request else {
+        return Reply::refused("only explanations here");
+    };
+    Reply::Explanation(match address {
+        None => Explanation::Process(Box::new(why)),
+        Some(address) => Explanation::Region(Box::new(RegionExplanation {
+            process: why.process,
+            start: address,
+            end: address + (2 << 20),
+            age_s: None,
+            sample: None,
+            state: RegionState::NotSampled,
+            waiting: None,
+            kept_by: Vec::new(),
+            latest: Vec::new(),
+        })),
+    })
+}
+
+#[test]
+fn addresses_are_for_root_and_the_owner() {
+    with_manager(explained, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let stranger = Peer { uid: Some(65_532) };
+        let why = |address| Request::Why { pid: 1, address };
+        for (peer, allowed) in [(ROOT, true), (OTHER, true), (stranger, false)] {
+            let Reply::Explanation(Explanation::Process(answer)) = ask(&desk, peer, why(None))
+            else {
+                panic!("everybody may ask about a process");
+            };
+            assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
+            let region = ask(&desk, peer, why(Some(1 << 46)));
+            let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
+            assert_eq!(answered, allowed, "{peer:?}");
+        }
+    });
+}
+
+#[test]
+fn garbage_is_answered_with_what_is_wrong() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let say = |bytes: &[u8]| answer_to(&desk, OTHER, bytes, CLIENT_TIME);
+        assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
+        assert!(refusal(say(b"\n")).contains("protocol"));
+        assert!(refusal(say(&[0xff, 0, 0xfe, b'\n'])).contains("protocol"));
+        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
+        let deep = [vec![b'['; 4000], vec![b'\n']].concat();
+        assert!(refusal(say(&deep)).contains("protocol"));
+    });
+}
+
+#[test]
+fn megabytes_are_not_read() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let endless = vec![b' '; 4 << 20];
+        let why = refusal(answer_to(&desk, OTHER, &endless, CLIENT_TIME));
+        assert!(why.contains("4096 bytes at most"), "{why}");
+    });
+}
+
+#[test]
+fn who_stalls_or_drips_is_dropped_without_an_answer() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let time = Duration::from_millis(30);
+        assert_eq!(answer_to(&desk, OTHER, b"", time), None);
+        assert_eq!(answer_to(&desk, OTHER, b"{\"protocol\":1,", time), None);
+
+        // A byte now and then resets no clock.
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let dripping = thread::spawn(move || {
+            while client.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        assert!(desk.serve(UntilDeadline::new(server, time), OTHER).is_err());
+        dripping.join().expect("ends when it was dropped");
+    });
+}
+
+#[test]
+fn who_leaves_before_the_answer_does_no_harm() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let line = protocol::line(&Request::Status).expect("is JSON");
+        client.write_all(&line).expect("is sent");
+        client.shutdown(Shutdown::Both).expect("leaves");
+        drop(client);
+        assert!(
+            desk.serve(UntilDeadline::new(server, CLIENT_TIME), ROOT)
+                .is_err()
+        );
+        assert_eq!(
+            ask(&desk, ROOT, Request::Status),
+            Reply::Done { changed: true }
+        );
+    });
+}
+
+/// A path of its own for a test, with nothing there.
+fn path(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}.sock", std::process::id()));
+    let _ = fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn clients_get_through_while_others_stall() {
+    let path = path("stalling");
+    with_manager(done, |caller| {
+        let server = SocketServer::start(&path, caller.clone()).expect("starts");
+        let mode = fs::metadata(&path).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        // The user that tests run as counts as root: some of its places stay free.
+        let stalling: Vec<_> = (0..7)
+            .map(|_| UnixStream::connect(&path).expect("connects"))
+            .collect();
+        let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
+        assert_eq!(reply, Reply::Done { changed: true });
+        drop(stalling);
+        drop(server);
+        assert!(!path.exists(), "the socket is removed");
+    });
+}
+
+#[test]
+fn where_too_many_stall_the_next_is_turned_away_and_told_so() {
+    let path = path("crowded");
+    with_manager(done, |caller| {
+        let _server = SocketServer::start(&path, caller.clone()).expect("starts");
+        let stalling: Vec<_> = (0..30)
+            .map(|_| UnixStream::connect(&path).expect("connects"))
+            .collect();
+        let error = super::super::client::ask(&path, Request::Status).expect_err("no place");
+        assert!(error.to_string().contains("has no time"), "{error}");
+        drop(stalling);
+    });
+}
+
+#[test]
+fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
+    let path = path("stale");
+    // Dropping a listener leaves its file, as a killed daemon does.
+    drop(UnixListener::bind(&path).expect("binds"));
+    with_manager(done, |caller| {
+        let _living = SocketServer::start(&path, caller.clone()).expect("replaces it");
+        let error = SocketServer::start(&path, caller.clone()).err();
+        let said = error.map(|e| e.to_string()).unwrap_or_default();
+        assert!(said.contains("another daemon answers"), "{said}");
+        assert!(path.exists());
+    });
+    fs::write(&path, "not a socket").expect("writes");
+    let (caller, _calls) = calls(Arc::new(|| {}));
+    let said = SocketServer::start(&path, caller)
+        .err()
+        .map(|e| e.to_string());
+    assert!(said.is_some_and(|said| said.contains("is no socket")));
+    assert!(path.exists(), "other people's files stay");
+    fs::remove_file(&path).expect("removes");
+}

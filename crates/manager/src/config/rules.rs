@@ -1,0 +1,90 @@
+//! The rules in the configuration: `[[rule]]`.
+
+use super::section::Section;
+use super::value::{Bytes, Word};
+use hawkeye_policy::{Action, Conditions, QosClass, Rule, Terms};
+use std::collections::HashSet;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Include,
+    Exclude,
+}
+
+impl Word for Effect {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("include", Self::Include), ("exclude", Self::Exclude)];
+}
+
+impl Word for QosClass {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("guaranteed", Self::Guaranteed),
+        ("burstable", Self::Burstable),
+        ("besteffort", Self::BestEffort),
+    ];
+}
+
+/// Reads all rules, in order.
+pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
+    let mut names = HashSet::new();
+    top.sections("rule", |s| {
+        let name = name(s);
+        if !name.is_empty() && !names.insert(name.clone()) {
+            s.refuse("name", "a name that no rule above has");
+        }
+        Rule {
+            name,
+            conditions: s.section("match", conditions),
+            action: action(s),
+        }
+    })
+}
+
+fn name(s: &mut Section<'_, '_>) -> String {
+    let name = s.optional("name");
+    if !s.is_set("name") {
+        s.complain(
+            "name",
+            "is missing: each rule has one, for `hawkeye status` to show".into(),
+        );
+    }
+    name.unwrap_or_default()
+}
+
+fn conditions(s: &mut Section<'_, '_>) -> Conditions {
+    Conditions {
+        command: s.optional("command"),
+        user: s.optional("user"),
+        cgroup: s.optional("cgroup"),
+        unit: s.optional("unit"),
+        pod: s.optional("pod"),
+        qos: s.optional("qos"),
+    }
+}
+
+/// What may be said of a process that is managed.
+const TERMS: [(&str, &str); 3] = [
+    (Terms::WEIGHT, "weight"),
+    (Terms::MIN_GAIN, "min_gain_percent"),
+    (Terms::MAX_HUGE, "max_huge"),
+];
+
+fn action(s: &mut Section<'_, '_>) -> Action {
+    let effect = s.or("action", Effect::Include);
+    let terms = Terms {
+        weight: s.or("weight", Terms::default().weight),
+        min_gain_percent: s.optional("min_gain_percent"),
+        max_huge_bytes: s.optional("max_huge").map(|Bytes(bytes)| bytes),
+        rule: None,
+    };
+    let terms = s.checked(terms.check(), &TERMS).unwrap_or_default();
+    if effect == Effect::Include {
+        return Action::Include(terms);
+    }
+    for (_, key) in TERMS {
+        if s.is_set(key) {
+            s.complain(key, "has no meaning in a rule that excludes".into());
+        }
+    }
+    Action::Exclude
+}

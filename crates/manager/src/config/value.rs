@@ -1,0 +1,176 @@
+//! Single values of the configuration: how each kind is written.
+
+use bytesize::ByteSize;
+use hawkeye_policy::{Pattern, Unmatched};
+use std::path::PathBuf;
+use std::time::Duration;
+use toml::de::DeValue;
+
+/// Something that a key can be set to.
+pub(super) trait Value: Sized {
+    /// Reads it; or what would be right, worded to follow "must be".
+    fn read(value: &DeValue<'_>) -> Result<Self, String>;
+}
+
+fn text<'v>(value: &'v DeValue<'_>, allowed: &str) -> Result<&'v str, String> {
+    value.as_str().ok_or_else(|| allowed.to_owned())
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let integer = value.as_integer()?;
+    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// Numbers without a fraction, of every size that settings have.
+macro_rules! whole_numbers {
+    ($($kind:ty),*) => {$(
+        impl Value for $kind {
+            fn read(value: &DeValue<'_>) -> Result<Self, String> {
+                whole(value)
+                    .and_then(|number| Self::try_from(number).ok())
+                    .ok_or_else(|| format!("a whole number from 0 to {}", Self::MAX))
+            }
+        }
+    )*};
+}
+
+whole_numbers!(u16, u32, u64, usize);
+
+impl Value for f64 {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let number = match value {
+            DeValue::Float(float) => float.as_str().parse().ok(),
+            DeValue::Integer(_) => whole(value).map(|number| number as Self),
+            _ => None,
+        };
+        number
+            .filter(|number: &Self| number.is_finite())
+            .ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
+    }
+}
+
+impl Value for String {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let allowed = "a text in quotation marks, not empty";
+        match text(value, allowed)? {
+            "" => Err(allowed.to_owned()),
+            text => Ok(text.to_owned()),
+        }
+    }
+}
+
+impl Value for Duration {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let allowed = r#"a time with its unit, such as "500 ms", "30 s" or "5 min""#;
+        humantime::parse_duration(text(value, allowed)?).map_err(|_| allowed.to_owned())
+    }
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) u64);
+
+impl Value for Bytes {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let allowed = r#"a size with its unit, such as "64 MiB" or "4 GiB""#;
+        let text = text(value, allowed)?;
+        let has_unit = text.contains(char::is_alphabetic);
+        let size = text.parse::<ByteSize>().ok().filter(|_| has_unit);
+        size.map(|size| Self(size.as_u64()))
+            .ok_or_else(|| allowed.to_owned())
+    }
+}
+
+impl Value for PathBuf {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
+        let path = Self::from(text(value, allowed)?);
+        if path.is_absolute() {
+            Ok(path)
+        } else {
+            Err(allowed.to_owned())
+        }
+    }
+}
+
+impl Value for Pattern {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let allowed = "a pattern, such as \"redis-*\"";
+        let pattern = text(value, allowed)?.parse::<Self>();
+        pattern.map_err(|error| format!("{allowed} ({error})"))
+    }
+}
+
+/// A choice between words.
+pub(super) trait Word: Copy + 'static {
+    /// Each word and what it stands for.
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+impl<T: Word> Value for T {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let found = value.as_str();
+        let word = Self::WORDS.iter().find(|(word, _)| found == Some(word));
+        word.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let words: Vec<_> = Self::WORDS
+                .iter()
+                .map(|(word, _)| format!("{word:?}"))
+                .collect();
+            format!("one of {}", words.join(", "))
+        })
+    }
+}
+
+impl Word for Unmatched {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("include", Self::Include), ("exclude", Self::Exclude)];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: Value>(text: &str) -> Option<T> {
+        let value = DeValue::parse(text).expect("it is TOML");
+        T::read(value.get_ref()).ok()
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(read(r#""30 s""#), Some(Duration::from_secs(30)));
+        assert_eq!(read(r#""1min 30s""#), Some(Duration::from_secs(90)));
+        assert_eq!(read(r#""1.5 s""#), Some(Duration::from_millis(1500)));
+        for bad in [r#""30""#, "30", r#""-1 s""#, r#""soon""#, r#""""#] {
+            assert_eq!(read::<Duration>(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(read(r#""64 MiB""#), Some(Bytes(64 << 20)));
+        assert_eq!(read(r#""1.5GiB""#), Some(Bytes(3 << 29)));
+        assert_eq!(read(r#""64 MB""#), Some(Bytes(64_000_000)));
+        for bad in [
+            r#""64""#,
+            "64",
+            r#""-1 MiB""#,
+            r#""many GiB""#,
+            r#""4 QiB""#,
+        ] {
+            assert_eq!(read::<Bytes>(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_fit() {
+        assert_eq!(read("511"), Some(511u16));
+        assert_eq!(read::<u16>("65536"), None);
+        assert_eq!(read::<u16>("-1"), None);
+        assert_eq!(read("0x10"), Some(16u64));
+        assert_eq!(read("85"), Some(85.0));
+        assert_eq!(read("1_0.5"), Some(10.5));
+        assert_eq!(read::<f64>("nan"), None);
+        assert_eq!(read::<f64>("inf"), None);
+        assert_eq!(read::<f64>("\"85 %\""), None);
+    }
+}

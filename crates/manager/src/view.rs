@@ -1,0 +1,295 @@
+//! What a manager shows of itself: plain data, for people and programs. Units are in the names.
+
+use hawkeye_policy::{CoverageSource, Overhead, RegionSample, Terms};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How management stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the manager.
+    pub version: String,
+    /// Policy in force.
+    pub policy: String,
+    /// Time since management began.
+    pub uptime_s: f64,
+    /// Whether nothing is done to any process because somebody asked for that.
+    pub paused: bool,
+    /// Why nothing is promoted at the moment, as a sentence; `None`: promotion goes on.
+    pub held: Option<String>,
+    /// Memory, when it could last be read.
+    pub memory: Option<MemoryStatus>,
+    /// The manager's own CPU time over the last minute, in per cent of one core.
+    pub manager_cpu_percent: f64,
+    /// The longest call into another process so far.
+    pub longest_call_ms: f64,
+    /// Sums over everything that was done.
+    pub totals: StatusTotals,
+    /// Processes under management.
+    pub managed: usize,
+    /// The largest of them ([`Status::MOST_PROCESSES`] at most), by resident memory.
+    pub processes: Vec<ProcessStatus>,
+}
+
+impl Status {
+    /// Processes that a status lists at most, so that its size has a bound.
+    pub const MOST_PROCESSES: usize = 256;
+}
+
+/// Memory in use, and the marks between which it is recovered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// Allocated and not cheaply reclaimable.
+    pub used_bytes: u64,
+    /// The machine's memory.
+    pub total_bytes: u64,
+    /// Above this share in use, memory is recovered and nothing promoted.
+    pub high_percent: f64,
+    /// Under this share recovery ends.
+    pub low_percent: f64,
+    /// Whether memory is being recovered, of the machine or of a cgroup.
+    pub recovering: bool,
+    /// Share of the last 10 s in which some task waited for memory; `None` without PSI.
+    pub pressure_percent: Option<f64>,
+    /// Free memory fragmentation index (0-1), where it is known.
+    pub fmfi: Option<f64>,
+    /// Cgroups with a limit and a managed process.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A cgroup's memory against its limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// The cgroup's path.
+    pub name: String,
+    /// Allocated and not cheaply reclaimable.
+    pub used_bytes: u64,
+    /// Its limit.
+    pub total_bytes: u64,
+    /// Share of the last 10 s in which some task in it waited for memory; `None` without PSI.
+    pub pressure_percent: Option<f64>,
+    /// Managed processes in it.
+    pub processes: usize,
+}
+
+/// Sums over everything that was done, for all processes that were ever managed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusTotals {
+    /// Regions promoted.
+    pub promoted: u64,
+    /// Huge pages split.
+    pub split: u64,
+    /// Memory given back by recovery.
+    pub recovered_bytes: u64,
+    /// Huge pages searched for zero pages.
+    pub scanned: u64,
+    /// Candidates passed over because their owner was freeing them.
+    pub freed: u64,
+    /// Samples read.
+    pub samples: u64,
+    /// Refusals by error name.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// One process under management.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Process id.
+    pub pid: u32,
+    /// Command name.
+    pub name: String,
+    /// Name of its user.
+    pub user: Option<String>,
+    /// Whose memory it is.
+    pub uid: Option<u32>,
+    /// Path of its cgroup.
+    pub cgroup: Option<String>,
+    /// What it runs as: a pod, a container, a unit of systemd.
+    pub unit: Option<String>,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Memory under huge pages.
+    pub huge_bytes: u64,
+    /// What translation costs it, where that is known.
+    pub overhead: Option<Overhead>,
+    /// CPU time it uses, in cores, at the last sample.
+    pub cpu_cores: Option<f64>,
+    /// Regions promoted.
+    pub promoted: u64,
+    /// Huge pages split.
+    pub split: u64,
+    /// Memory taken back.
+    pub recovered_bytes: u64,
+    /// Promotions that the kernel refused.
+    pub refused: u64,
+    /// Why its last region was promoted or split.
+    pub last_reason: Option<String>,
+    /// The terms it is managed on, at the last sample.
+    pub terms: Terms,
+    /// Whether it was told `PR_SET_THP_DISABLE`.
+    pub thp_disabled: bool,
+    /// Memory that it keeps out by `MADV_NOHUGEPAGE`.
+    pub refused_bytes: u64,
+}
+
+/// The answer to "why".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "about", rename_all = "kebab-case")]
+pub enum Explanation {
+    /// There is no such process under management.
+    NotManaged {
+        /// Which was asked about.
+        pid: u32,
+        /// Why not, as a sentence.
+        why: String,
+    },
+    /// A process.
+    Process(Box<ProcessExplanation>),
+    /// One region of a process.
+    Region(Box<RegionExplanation>),
+}
+
+/// Why a process is treated as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessExplanation {
+    /// What it is, and what was done to it.
+    #[serde(flatten)]
+    pub process: ProcessStatus,
+    /// Its last sample.
+    pub sample: Option<SampleStatus>,
+    /// What keeps all of it from being promoted at the moment, a clause each; empty: nothing does.
+    pub kept_by: Vec<String>,
+    /// What was done to it lately, oldest first.
+    pub latest: Vec<EntryView>,
+}
+
+/// The last sample of a process, and how many of its regions are in which state.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleStatus {
+    /// How long ago it was taken.
+    pub age_s: f64,
+    /// Where the access figures come from.
+    pub source: CoverageSource,
+    /// Base pages accessed.
+    pub accessed_pages: u64,
+    /// Regions with anything in them.
+    pub regions: u64,
+    /// Of these, mapped by a huge page.
+    pub huge: u64,
+    /// Of these, accessed and free to be promoted.
+    pub candidates: u64,
+    /// Of these, refused by the kernel and left alone for a while.
+    pub cooling_down: u64,
+    /// Of these, split by recovery and not to be promoted until they are populated and used.
+    pub recovered: u64,
+    /// Of these, not accessed in the last window.
+    pub not_accessed: u64,
+}
+
+/// Why a region is treated as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionExplanation {
+    /// Whose.
+    #[serde(flatten)]
+    pub process: ProcessStatus,
+    /// First byte of the region.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// How long ago it was last sampled.
+    pub age_s: Option<f64>,
+    /// What was found then; `None`: nothing.
+    pub sample: Option<RegionSample>,
+    /// How it stands.
+    pub state: RegionState,
+    /// The policy's reason for promoting it when its turn comes, as a clause.
+    pub waiting: Option<String>,
+    /// What keeps all of the process from being promoted at the moment.
+    pub kept_by: Vec<String>,
+    /// What was done to the region lately, oldest first.
+    pub latest: Vec<EntryView>,
+}
+
+/// How a region stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum RegionState {
+    /// One huge page maps it.
+    Huge,
+    /// It was accessed and may be promoted.
+    Candidate,
+    /// The kernel refused it.
+    CoolingDown {
+        /// It is left alone for so much longer.
+        remaining_s: f64,
+    },
+    /// Recovery split it.
+    Recovered,
+    /// It was not accessed in the last window.
+    NotAccessed,
+    /// What is mapped there is not managed.
+    Excluded {
+        /// Why, as a clause.
+        why: String,
+    },
+    /// Nothing was found there by the last sample.
+    NotSampled,
+}
+
+impl fmt::Display for RegionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Huge => f.write_str("one huge page maps it"),
+            Self::Candidate => f.write_str("it was accessed and may be promoted"),
+            Self::CoolingDown { remaining_s } => write!(
+                f,
+                "the kernel refused to make it huge: left alone for {remaining_s:.0} s more"
+            ),
+            Self::Recovered => {
+                f.write_str("recovery has split it: it stays so until it is populated and used")
+            }
+            Self::NotAccessed => f.write_str("it was not accessed in the last window"),
+            Self::Excluded { why } => write!(f, "it is not managed: {why}"),
+            Self::NotSampled => f.write_str("the last sample found nothing in it"),
+        }
+    }
+}
+
+/// An entry of the journal, for people.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EntryView {
+    /// When, since management began.
+    pub at_s: f64,
+    /// First byte of the region concerned, if it is one.
+    pub region: Option<u64>,
+    /// What happened, as a clause without addresses.
+    pub text: String,
+}
+
+impl Explanation {
+    /// The same for those who may not know where a process has its memory: addresses would help
+    /// them to attack it. `None` where nothing would be left.
+    pub fn without_addresses(mut self) -> Option<Self> {
+        match &mut self {
+            Self::NotManaged { .. } => Some(self),
+            Self::Process(process) => {
+                process
+                    .latest
+                    .iter_mut()
+                    .for_each(|entry| entry.region = None);
+                Some(self)
+            }
+            Self::Region(_) => None,
+        }
+    }
+
+    /// Owner of the process it is about, if that is known.
+    pub fn uid(&self) -> Option<u32> {
+        match self {
+            Self::NotManaged { .. } => None,
+            Self::Process(it) => it.process.uid,
+            Self::Region(it) => it.process.uid,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The most huge memory that the processes of one rule may have together: the paper's limit that an
+//! administrator sets so that one program doesn't starve the others.
+
+use crate::observation::{ProcessId, ProcessSample};
+use crate::page::HUGE_PAGE_BYTES;
+use std::collections::HashMap;
+
+/// Huge memory by rule: as last seen, and reckoned on since.
+#[derive(Clone, Debug, Default)]
+pub struct HugeLimits {
+    processes: HashMap<ProcessId, Holding>,
+    /// Sums over the processes of a rule.
+    by_rule: HashMap<usize, u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Holding {
+    rule: Option<usize>,
+    limit_bytes: Option<u64>,
+    huge_bytes: u64,
+}
+
+impl HugeLimits {
+    /// Told what was sampled of a process: its terms and its huge memory.
+    pub fn observe(&mut self, sample: &ProcessSample) {
+        let holding = Holding {
+            rule: sample.terms.rule,
+            limit_bytes: sample.terms.max_huge_bytes,
+            huge_bytes: sample.huge_bytes(),
+        };
+        self.replace(sample.process, holding);
+    }
+
+    /// Told how much huge memory a process has. Of one that was never sampled nothing is promoted, so
+    /// it need not be known.
+    pub fn note_huge_bytes(&mut self, process: ProcessId, huge_bytes: u64) {
+        if let Some(holding) = self.processes.get(&process).copied() {
+            self.replace(
+                process,
+                Holding {
+                    huge_bytes,
+                    ..holding
+                },
+            );
+        }
+    }
+
+    /// A region of the process became huge.
+    pub fn note_promoted(&mut self, process: ProcessId) {
+        let had = self.huge_bytes(process);
+        self.note_huge_bytes(process, had.saturating_add(HUGE_PAGE_BYTES));
+    }
+
+    /// A huge page of the process was split.
+    pub fn note_split(&mut self, process: ProcessId) {
+        let had = self.huge_bytes(process);
+        self.note_huge_bytes(process, had.saturating_sub(HUGE_PAGE_BYTES));
+    }
+
+    /// Whether one more huge page keeps the rule of the process within its limit.
+    pub fn allows(&self, process: ProcessId) -> bool {
+        let Some(holding) = self.processes.get(&process) else {
+            return true;
+        };
+        match (holding.rule, holding.limit_bytes) {
+            (Some(rule), Some(limit)) => {
+                self.rule_bytes(rule).saturating_add(HUGE_PAGE_BYTES) <= limit
+            }
+            _ => true,
+        }
+    }
+
+    /// Huge memory of all processes under this rule, in bytes.
+    pub fn rule_bytes(&self, rule: usize) -> u64 {
+        self.by_rule.get(&rule).copied().unwrap_or(0)
+    }
+
+    /// Forgets the processes for which `there` is false.
+    pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
+        let gone: Vec<_> = self
+            .processes
+            .keys()
+            .copied()
+            .filter(|p| !there(*p))
+            .collect();
+        for process in gone {
+            self.replace(process, Holding::default());
+            self.processes.remove(&process);
+        }
+    }
+
+    fn huge_bytes(&self, process: ProcessId) -> u64 {
+        self.processes.get(&process).map_or(0, |h| h.huge_bytes)
+    }
+
+    /// Keeps sums and holdings in step.
+    fn replace(&mut self, process: ProcessId, new: Holding) {
+        let old = self.processes.insert(process, new).unwrap_or_default();
+        if let Some(rule) = old.rule {
+            let sum = self.by_rule.entry(rule).or_default();
+            *sum = sum.saturating_sub(old.huge_bytes);
+            if *sum == 0 {
+                self.by_rule.remove(&rule);
+            }
+        }
+        if let Some(rule) = new.rule {
+            let sum = self.by_rule.entry(rule).or_default();
+            *sum = sum.saturating_add(new.huge_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::CoverageSource;
+    use crate::terms::Terms;
+    use crate::testing::{huge, process};
+    use proptest::prelude::*;
+
+    fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
+        ProcessSample {
+            process: process(pid),
+            source: CoverageSource::AccessBits,
+            regions: (0..regions).map(|at| huge(at, true)).collect(),
+            overhead: None,
+            cpu_cores: 1.0,
+            terms: Terms {
+                max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
+                rule: Some(rule),
+                ..Terms::default()
+            },
+        }
+    }
+
+    #[test]
+    fn processes_of_a_rule_share_its_limit() {
+        let mut limits = HugeLimits::default();
+        limits.observe(&sampled(1, 3, 0, Some(5)));
+        limits.observe(&sampled(2, 1, 0, Some(5)));
+        limits.observe(&sampled(3, 9, 1, None));
+        assert!(limits.allows(process(1)));
+        limits.note_promoted(process(2));
+        assert!(!limits.allows(process(1)), "5 of 5");
+        assert!(!limits.allows(process(2)));
+        assert!(limits.allows(process(3)), "another rule, without a limit");
+        assert!(limits.allows(process(4)), "nobody knows it");
+    }
+
+    #[test]
+    fn what_is_recovered_or_gone_makes_room() {
+        let mut limits = HugeLimits::default();
+        limits.observe(&sampled(1, 3, 0, Some(4)));
+        limits.observe(&sampled(2, 1, 0, Some(4)));
+        assert!(!limits.allows(process(1)));
+        limits.note_split(process(1));
+        assert!(limits.allows(process(1)));
+        limits.note_promoted(process(1));
+        limits.retain_processes(|p| p == process(1));
+        assert!(limits.allows(process(1)));
+        assert_eq!(limits.rule_bytes(0), 3 * HUGE_PAGE_BYTES);
+    }
+
+    #[test]
+    fn new_terms_hold_from_the_next_sample_on() {
+        let mut limits = HugeLimits::default();
+        limits.observe(&sampled(1, 3, 0, Some(4)));
+        limits.observe(&sampled(1, 3, 2, Some(3)));
+        assert!(!limits.allows(process(1)));
+        assert_eq!(limits.rule_bytes(0), 0);
+        limits.note_huge_bytes(process(1), HUGE_PAGE_BYTES);
+        assert!(limits.allows(process(1)), "its owner has freed some");
+    }
+
+    proptest! {
+        #[test]
+        fn no_rule_is_ever_promoted_past_its_limit(
+            steps in prop::collection::vec((0u32..4, 0u8..4), 1..200),
+            limit in 1u64..8,
+        ) {
+            let mut limits = HugeLimits::default();
+            for pid in 0..4 {
+                limits.observe(&sampled(pid, 0, (pid % 2) as usize, Some(limit)));
+            }
+            for (pid, step) in steps {
+                let p = process(pid);
+                match step {
+                    0 => limits.note_split(p),
+                    1 => limits.retain_processes(|other| other != p),
+                    _ if limits.allows(p) => limits.note_promoted(p),
+                    _ => {}
+                }
+                for rule in 0..2 {
+                    let sum: u64 = limits.processes.values().filter(|h| h.rule == Some(rule)).map(|h| h.huge_bytes).sum();
+                    prop_assert_eq!(limits.rule_bytes(rule), sum);
+                    prop_assert!(sum <= limit * HUGE_PAGE_BYTES);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Which processes are managed, and on which terms.
+
+use crate::identity::{Identity, QosClass};
+use crate::terms::Terms;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// A shell-like pattern: `*` and `?` stop at a `/`, `**` does not; `[a-z]` and `{one,other}` too.
+/// A backslash stands for itself: systemd's names have them.
+#[derive(Clone)]
+pub struct Pattern {
+    text: String,
+    matcher: GlobSet,
+}
+
+/// Longer patterns are refused: nobody means them, and nesting without bound would cost without bound.
+const MAX_PATTERN_BYTES: usize = 256;
+
+/// A pattern that can't be understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct BadPattern(String);
+
+impl FromStr for Pattern {
+    type Err = BadPattern;
+
+    fn from_str(text: &str) -> Result<Self, BadPattern> {
+        if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
+            return Err(BadPattern(format!(
+                "a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {}",
+                text.len()
+            )));
+        }
+        let failed = |error: globset::Error| BadPattern(error.kind().to_string());
+        let glob = GlobBuilder::new(text)
+            .literal_separator(true)
+            .backslash_escape(false)
+            .build()
+            .map_err(failed)?;
+        // A set of one: unlike a single matcher it is built without a panic.
+        let mut set = GlobSetBuilder::new();
+        set.add(glob);
+        Ok(Self {
+            matcher: set.build().map_err(failed)?,
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl Pattern {
+    /// Whether it matches all of `text`.
+    pub fn matches(&self, text: &str) -> bool {
+        self.matcher.is_match(text)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)
+    }
+}
+
+/// What a process must be for a rule to apply. Every condition that is given must hold; with none
+/// given, all processes meet it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Its command name, or the name of its executable.
+    pub command: Option<Pattern>,
+    /// Its user, by name or number.
+    pub user: Option<String>,
+    /// Its cgroup's path.
+    pub cgroup: Option<Pattern>,
+    /// Its systemd unit.
+    pub unit: Option<Pattern>,
+    /// The uid of its Kubernetes pod.
+    pub pod: Option<Pattern>,
+    /// The class of its Kubernetes pod.
+    pub qos: Option<QosClass>,
+}
+
+impl Conditions {
+    /// Whether the process meets all of them.
+    pub fn hold(&self, who: &Identity) -> bool {
+        let pattern = |wanted: &Option<Pattern>, found: &[Option<&str>]| {
+            wanted.as_ref().is_none_or(|wanted| {
+                let mut found = found.iter().flatten();
+                found.any(|text| wanted.matches(text))
+            })
+        };
+        let uid = who.uid.to_string();
+        let user = |wanted: &String| *wanted == who.user || *wanted == uid;
+        let pod = who.pod.as_ref();
+        pattern(
+            &self.command,
+            &[Some(&who.command), who.executable.as_deref()],
+        ) && self.user.as_ref().is_none_or(user)
+            && pattern(&self.cgroup, &[Some(&who.cgroup)])
+            && pattern(&self.unit, &[who.unit.as_deref()])
+            && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
+            && self
+                .qos
+                .is_none_or(|class| pod.is_some_and(|pod| pod.qos == class))
+    }
+}
+
+/// What happens to processes under a rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// They are managed, on these terms; `rule` in them is filled in by [`Rules`].
+    Include(Terms),
+    /// They are left alone.
+    Exclude,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// What a person calls it.
+    pub name: String,
+    /// To whom it applies.
+    pub conditions: Conditions,
+    /// What it does.
+    pub action: Action,
+}
+
+/// Whether processes that no rule is about are managed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unmatched {
+    /// They are, on the usual terms.
+    #[default]
+    Include,
+    /// They are left alone.
+    Exclude,
+}
+
+/// What the rules say about one process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Manage it on these terms.
+    Include(Terms),
+    /// Leave it alone.
+    Exclude {
+        /// Because of this rule, by its place; `None`: because of none.
+        rule: Option<usize>,
+    },
+}
+
+/// All rules of a machine, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    unmatched: Unmatched,
+}
+
+impl Rules {
+    /// The first rule that applies decides; `unmatched` where none does.
+    pub fn new(rules: Vec<Rule>, unmatched: Unmatched) -> Self {
+        Self { rules, unmatched }
+    }
+
+    /// Whether, and on which terms, a process is managed.
+    pub fn judge(&self, who: &Identity) -> Verdict {
+        let first = self.rules.iter().position(|rule| rule.conditions.hold(who));
+        match (first.map(|at| self.rules[at].action), self.unmatched) {
+            (Some(Action::Include(terms)), _) => Verdict::Include(Terms {
+                rule: first,
+                ..terms
+            }),
+            (Some(Action::Exclude), _) => Verdict::Exclude { rule: first },
+            (None, Unmatched::Include) => Verdict::Include(Terms::default()),
+            (None, Unmatched::Exclude) => Verdict::Exclude { rule: None },
+        }
+    }
+
+    /// The rule in that place, as [`Terms::rule`] and [`Verdict::Exclude`] name it.
+    pub fn get(&self, place: usize) -> Option<&Rule> {
+        self.rules.get(place)
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Pod;
+    use proptest::prelude::*;
+
+    fn pattern(text: &str) -> Option<Pattern> {
+        Some(text.parse().expect(text))
+    }
+
+    fn redis() -> Identity {
+        Identity {
+            command: "redis-server".into(),
+            executable: Some("redis-check-rdb".into()),
+            user: "redis".into(),
+            uid: 106,
+            cgroup: "/system.slice/redis-server.service".into(),
+            unit: Some("redis-server.service".into()),
+            pod: None,
+            container: None,
+        }
+    }
+
+    fn in_pod() -> Identity {
+        Identity {
+            command: "java".into(),
+            user: "1000".into(),
+            uid: 1000,
+            cgroup: "/kubepods.slice/kubepods-burstable.slice".into(),
+            pod: Some(Pod {
+                uid: "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10".into(),
+                qos: QosClass::Burstable,
+            }),
+            ..Identity::default()
+        }
+    }
+
+    fn include(name: &str, conditions: Conditions, weight: f64) -> Rule {
+        let terms = Terms {
+            weight,
+            ..Terms::default()
+        };
+        Rule {
+            name: name.into(),
+            conditions,
+            action: Action::Include(terms),
+        }
+    }
+
+    #[test]
+    fn a_star_stops_at_a_slash_and_two_do_not() {
+        let matches =
+            |glob: &str, text: &str| glob.parse::<Pattern>().is_ok_and(|p| p.matches(text));
+        assert!(matches("redis-*", "redis-server"));
+        assert!(!matches("redis", "redis-server"));
+        assert!(matches("/system.slice/*", "/system.slice/redis.service"));
+        assert!(!matches("/system.slice/*", "/system.slice/a/b"));
+        assert!(matches("/system.slice/**", "/system.slice/a/b"));
+        assert!(matches("/**", "/"));
+        assert!(matches(r"dev\x2ddisk*", r"dev\x2ddisk.mount"));
+        assert!(matches("{mysqld,mariadbd}", "mariadbd"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_says_why() {
+        let error = |text: &str| text.parse::<Pattern>().map_err(|e| e.to_string());
+        for bad in ["", "[a", "{a,b", "[z-a]", &"x".repeat(300)] {
+            assert!(error(bad).is_err(), "{bad}");
+        }
+        let nested = "{".repeat(120) + &"}".repeat(120);
+        let _ = error(&nested);
+    }
+
+    #[test]
+    fn every_condition_must_hold() {
+        let mut conditions = Conditions {
+            command: pattern("redis-server"),
+            user: Some("redis".into()),
+            cgroup: pattern("/system.slice/**"),
+            unit: pattern("redis*.service"),
+            ..Conditions::default()
+        };
+        assert!(conditions.hold(&redis()));
+        assert!(!conditions.hold(&in_pod()));
+        conditions.user = Some("106".into());
+        assert!(conditions.hold(&redis()), "a user has a number too");
+        conditions.command = pattern("redis-check-rdb");
+        assert!(conditions.hold(&redis()), "or by the executable");
+        conditions.unit = pattern("postgres*");
+        assert!(!conditions.hold(&redis()));
+    }
+
+    #[test]
+    fn pods_are_known_by_uid_and_class() {
+        let class = |qos| Conditions {
+            qos: Some(qos),
+            ..Conditions::default()
+        };
+        assert!(class(QosClass::Burstable).hold(&in_pod()));
+        assert!(!class(QosClass::Guaranteed).hold(&in_pod()));
+        assert!(!class(QosClass::Burstable).hold(&redis()));
+        let any_pod = Conditions {
+            pod: pattern("*"),
+            ..Conditions::default()
+        };
+        assert!(any_pod.hold(&in_pod()));
+        assert!(!any_pod.hold(&redis()), "it is in no pod");
+    }
+
+    #[test]
+    fn the_first_rule_decides() {
+        let by_user = Conditions {
+            user: Some("redis".into()),
+            ..Conditions::default()
+        };
+        let exclude = Rule {
+            action: Action::Exclude,
+            ..include("no pods", Conditions::default(), 1.0)
+        };
+        let rules = vec![
+            include("db", by_user.clone(), 4.0),
+            include("db again", by_user, 9.0),
+            exclude,
+        ];
+        let rules = Rules::new(rules, Unmatched::Include);
+        let terms = Terms {
+            weight: 4.0,
+            rule: Some(0),
+            ..Terms::default()
+        };
+        assert_eq!(rules.judge(&redis()), Verdict::Include(terms));
+        assert_eq!(rules.judge(&in_pod()), Verdict::Exclude { rule: Some(2) });
+    }
+
+    #[test]
+    fn without_a_rule_the_setting_decides() {
+        let judge = |unmatched| Rules::new(Vec::new(), unmatched).judge(&redis());
+        assert_eq!(
+            judge(Unmatched::Include),
+            Verdict::Include(Terms::default())
+        );
+        assert_eq!(judge(Unmatched::Exclude), Verdict::Exclude { rule: None });
+    }
+
+    proptest! {
+        #[test]
+        fn no_pattern_and_no_name_make_it_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
+            if let Ok(pattern) = glob.parse::<Pattern>() {
+                pattern.matches(&text);
+            }
+        }
+
+        #[test]
+        fn a_rule_before_another_is_never_overruled(weights in prop::collection::vec(0.1f64..10.0, 1..6)) {
+            let rules = weights.iter().map(|w| include("all", Conditions::default(), *w)).collect();
+            let verdict = Rules::new(rules, Unmatched::Exclude).judge(&redis());
+            let expected = Terms { weight: weights[0], rule: Some(0), ..Terms::default() };
+            prop_assert_eq!(verdict, Verdict::Include(expected));
+        }
+    }
+}

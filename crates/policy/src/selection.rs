@@ -1,0 +1,139 @@
+//! Which of a machine's processes are large enough to be managed, and how often to look for them.
+
+use crate::error::SettingError;
+use crate::page::HUGE_PAGE_BYTES;
+use std::time::Duration;
+
+/// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and leaves
+/// with less than half of that, so that one which breathes around the limit stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    min_resident_bytes: u64,
+    look_every: Duration,
+    max_processes: usize,
+}
+
+impl Selection {
+    /// What errors call the least memory.
+    pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
+    /// What errors call the interval.
+    pub const LOOK_EVERY: &'static str = "interval of looking for processes (s)";
+    /// What errors call the most processes.
+    pub const MAX_PROCESSES: &'static str = "managed processes";
+
+    /// Looking for processes may take this share of one core, in per cent: a quarter of the manager's
+    /// default budget.
+    const SWEEP_SHARE_PERCENT: f64 = 0.5;
+
+    /// Processes of at least `min_resident_bytes` (2 MiB and up), looked for every `look_every` (1 s to
+    /// 1 h; more seldom where that would cost too much), at most `max_processes` of them (1-100,000).
+    pub fn new(
+        min_resident_bytes: u64,
+        look_every: Duration,
+        max_processes: usize,
+    ) -> Result<Self, SettingError> {
+        if min_resident_bytes < HUGE_PAGE_BYTES {
+            let allowed = "at least one huge page (2 MiB)";
+            return Err(SettingError::new(
+                Self::MIN_RESIDENT,
+                min_resident_bytes,
+                allowed,
+            ));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every) {
+            let seconds = look_every.as_secs_f64();
+            let allowed = "at least 1 s and at most 1 h";
+            return Err(SettingError::new(Self::LOOK_EVERY, seconds, allowed));
+        }
+        if !(1..=100_000).contains(&max_processes) {
+            let allowed = "at least 1 and at most 100000";
+            return Err(SettingError::new(
+                Self::MAX_PROCESSES,
+                max_processes,
+                allowed,
+            ));
+        }
+        Ok(Self {
+            min_resident_bytes,
+            look_every,
+            max_processes,
+        })
+    }
+
+    /// Anonymous memory with which a process joins, in bytes.
+    pub fn joins_at_bytes(self) -> u64 {
+        self.min_resident_bytes
+    }
+
+    /// Anonymous memory under which a managed process leaves, in bytes.
+    pub fn leaves_under_bytes(self) -> u64 {
+        self.min_resident_bytes / 2
+    }
+
+    /// How often processes are looked for, at the most.
+    pub fn look_every(self) -> Duration {
+        self.look_every
+    }
+
+    /// How many processes are managed at a time, at the most.
+    pub fn max_processes(self) -> usize {
+        self.max_processes
+    }
+
+    /// How long to wait after a sweep that took `cpu` of the manager's time.
+    pub fn pause_after(self, cpu: Duration) -> Duration {
+        let affordable = cpu.as_secs_f64() * 100.0 / Self::SWEEP_SHARE_PERCENT;
+        let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
+        self.look_every.max(affordable)
+    }
+}
+
+impl Default for Selection {
+    /// 64 MiB (32 huge pages), every 5 s, 1,000 processes.
+    fn default() -> Self {
+        Self {
+            min_resident_bytes: 64 << 20,
+            look_every: Duration::from_secs(5),
+            max_processes: 1000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn a_costly_sweep_is_done_more_seldom() {
+        let selection = Selection::default();
+        let pause = |ms| selection.pause_after(Duration::from_millis(ms));
+        assert_eq!(pause(0), S(5));
+        assert_eq!(pause(25), S(5), "0.5 % of 5 s");
+        assert_eq!(pause(50), S(10));
+        assert_eq!(selection.pause_after(Duration::MAX), Duration::MAX);
+    }
+
+    #[test]
+    fn settings_have_ranges() {
+        let usual = 64 << 20;
+        let setting = |made: Result<Selection, SettingError>| made.map_err(|e| e.setting);
+        assert_eq!(
+            setting(Selection::new(usual, S(5), 1000)),
+            Ok(Selection::default())
+        );
+        assert_eq!(
+            setting(Selection::new(4096, S(5), 1000)),
+            Err(Selection::MIN_RESIDENT)
+        );
+        assert_eq!(
+            setting(Selection::new(usual, S(0), 1000)),
+            Err(Selection::LOOK_EVERY)
+        );
+        assert_eq!(
+            setting(Selection::new(usual, S(5), 0)),
+            Err(Selection::MAX_PROCESSES)
+        );
+    }
+}

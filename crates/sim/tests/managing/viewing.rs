@@ -1,0 +1,190 @@
+//! What the manager shows of itself, and pausing it.
+
+use crate::common::{GIB, MIB, Outcome, base, bloated, machine, manage, often, program, run, s};
+use hawkeye_manager::view::{ProcessExplanation, RegionExplanation, RegionState};
+use hawkeye_manager::{Event, Explanation, Manager, Settings};
+use hawkeye_policy::Watermarks;
+use hawkeye_sim::SimMachine;
+
+fn process(manager: &mut Manager<SimMachine>, pid: u32) -> ProcessExplanation {
+    match manager.explain(pid, None) {
+        Explanation::Process(why) => *why,
+        other => panic!("about a process, not {other:?}"),
+    }
+}
+
+fn region(manager: &mut Manager<SimMachine>, pid: u32, address: u64) -> RegionExplanation {
+    match manager.explain(pid, Some(address)) {
+        Explanation::Region(why) => *why,
+        other => panic!("about a region, not {other:?}"),
+    }
+}
+
+/// The start of a region of the tests' programs.
+fn start(index: u32) -> u64 {
+    crate::common::region(index).start()
+}
+
+#[test]
+fn a_status_adds_up() -> Outcome {
+    let mut machine = machine(4 * GIB)?;
+    let large = machine.start(program(&[base(0, 40, 1.0)]))?;
+    let small = machine.start(program(&[base(0, 10, 0.0)]))?;
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let before = manager.status();
+    assert_eq!((before.managed, before.memory), (0, None));
+    run(&mut manager, s(20.0));
+    let status = manager.status();
+    assert_eq!(status.policy, "hawkeye-g");
+    assert!(!status.paused && status.held.is_none());
+    let pids: Vec<u32> = status.processes.iter().map(|p| p.pid).collect();
+    assert_eq!(pids, [large.pid, small.pid], "the largest first");
+    assert_eq!(status.processes[0].promoted, status.totals.promoted);
+    assert_eq!(status.processes[0].huge_bytes, 80 * MIB);
+    assert!(status.processes[0].last_reason.is_some());
+    assert_eq!(status.processes[1].promoted, 0);
+    let memory = status.memory.unwrap_or_default();
+    assert_eq!(
+        (memory.used_bytes, memory.total_bytes),
+        (100 * MIB, 4 * GIB)
+    );
+    assert!(status.manager_cpu_percent > 0.0);
+    Ok(())
+}
+
+#[test]
+fn each_region_is_in_the_state_that_its_sample_and_history_give() -> Outcome {
+    let mut machine = machine(4 * GIB)?;
+    let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]))?;
+    let settings = Settings {
+        max_promotions: Some(2),
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(2.0));
+    let young = process(&mut manager, it.pid);
+    assert_eq!(young.sample, None);
+    assert!(young.kept_by.iter().any(|why| why.contains("not sampled")));
+
+    run(&mut manager, s(20.0));
+    let why = process(&mut manager, it.pid);
+    let Some(sample) = why.sample else {
+        panic!("it was sampled");
+    };
+    let counts = (
+        sample.regions,
+        sample.huge,
+        sample.candidates,
+        sample.not_accessed,
+    );
+    assert_eq!(counts, (8, 2, 2, 4));
+    assert!(
+        why.kept_by
+            .iter()
+            .any(|why| why.contains("budget are spent"))
+    );
+    assert_eq!(why.latest.len(), 2, "its samples are no news");
+
+    let huge = region(&mut manager, it.pid, start(0) + 12_345);
+    assert_eq!((huge.start, huge.state), (start(0), RegionState::Huge));
+    assert_eq!(huge.latest.len(), 1);
+    let waiting = region(&mut manager, it.pid, start(3));
+    assert_eq!(waiting.state, RegionState::Candidate);
+    assert!(waiting.waiting.is_some_and(|why| why.contains("bucket")));
+    let idle = region(&mut manager, it.pid, start(9));
+    assert_eq!((idle.state, idle.waiting), (RegionState::NotAccessed, None));
+    let nothing = region(&mut manager, it.pid, 0);
+    assert_eq!(
+        (nothing.state, nothing.sample),
+        (RegionState::NotSampled, None)
+    );
+    let stranger = manager.explain(it.pid + 77, None);
+    assert!(matches!(stranger, Explanation::NotManaged { .. }));
+    Ok(())
+}
+
+#[test]
+fn what_was_recovered_and_what_holds_promotion_is_said() -> Outcome {
+    let mut machine = machine(100 * MIB)?;
+    let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]))?;
+    let settings = Settings {
+        watermarks: Watermarks::new(30.0, 11.0)?,
+        ..often()
+    };
+    let mut manager = manage(machine, "none", settings)?;
+    run(&mut manager, s(0.5));
+    let held = manager.status().held.unwrap_or_default();
+    assert!(held.contains("being recovered"), "{held}");
+    run(&mut manager, s(20.0));
+    let status = manager.status();
+    assert!(status.totals.split > 0);
+    assert_eq!(status.processes[0].split, status.totals.split);
+    assert_eq!(
+        status.processes[0].recovered_bytes,
+        status.totals.recovered_bytes
+    );
+    let why = process(&mut manager, it.pid);
+    assert!(
+        why.latest
+            .iter()
+            .all(|entry| entry.text.starts_with("split"))
+    );
+    let split = why.latest.last().and_then(|entry| entry.region);
+    let split = region(&mut manager, it.pid, split.unwrap_or_default());
+    assert_eq!(split.latest.len(), 1);
+    Ok(())
+}
+
+#[test]
+fn while_paused_nothing_is_done_but_looking() -> Outcome {
+    let mut machine = machine(4 * GIB)?;
+    let it = machine.start(program(&[base(0, 400, 1.0)]))?;
+    let settings = Settings {
+        rate: Some(hawkeye_policy::Rate::per_second(10.0)?),
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(8.0));
+    assert!(manager.pause() && !manager.pause());
+    let before = manager.status();
+    assert!(before.paused && before.totals.promoted > 0);
+    run(&mut manager, s(60.0));
+    let after = manager.status();
+    assert_eq!(after.totals, before.totals);
+    assert!(after.uptime_s >= 60.0 && after.managed == 1, "looks go on");
+    let why = process(&mut manager, it.pid);
+    assert!(why.kept_by.iter().any(|why| why.contains("paused")));
+
+    assert!(manager.resume() && !manager.resume());
+    run(&mut manager, s(70.0));
+    assert!(manager.status().totals.promoted > before.totals.promoted);
+    let pauses: Vec<bool> = manager
+        .journal()
+        .entries()
+        .filter_map(|entry| match entry.event {
+            Event::Paused => Some(true),
+            Event::Resumed => Some(false),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pauses, [true, false]);
+    Ok(())
+}
+
+#[test]
+fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() -> Outcome {
+    let mut machine = machine(4 * GIB)?;
+    machine.start(program(&[base(0, 4, 1.0)]))?;
+    let settings = Settings {
+        period: s(5.0),
+        window: s(3.0),
+        ..Settings::default()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(6.0));
+    manager.pause();
+    run(&mut manager, s(60.0));
+    assert_eq!(manager.status().totals.samples, 1);
+    assert_eq!(manager.status().totals.promoted, 0);
+    Ok(())
+}
