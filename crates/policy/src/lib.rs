@@ -44,4 +44,6 @@ pub use policy::{Needs, Policy};
 pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
 pub use terms::Terms;
-pub use watermarks::{Assessment, Hold, MemoryGuard, RecoverFrom, Recovering, Scope, Watermarks};
+pub use watermarks::{
+    Assessment, Hold, MemoryGuard, RecoverFrom, Scope, Shortage, WatermarkTable, Watermarks,
+};
