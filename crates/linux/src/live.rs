@@ -1,5 +1,6 @@
 //! The running kernel as a machine under management.
 
+use crate::cgroup::Groups;
 use crate::error::LinuxError;
 use crate::process::{self, ProcessHandle};
 use crate::remote_advice;
@@ -8,7 +9,8 @@ use crate::stop::{StopSignals, Waited};
 use crate::{pagemap, system_memory};
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, MemoryState, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
+    BASE_PAGE_BYTES, MemoryState, MemoryUse, PAGES_PER_REGION, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Scope as Whose,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -62,6 +64,7 @@ pub struct LinuxMachine {
     calls: CallTimes,
     saw_thp_disabled: bool,
     refused_bytes: u64,
+    groups: Groups,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -82,6 +85,7 @@ impl LinuxMachine {
             calls: CallTimes::default(),
             saw_thp_disabled: false,
             refused_bytes: 0,
+            groups: Groups::of_this_machine(),
         }
     }
 
@@ -188,7 +192,31 @@ impl Machine for LinuxMachine {
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {
-        system_memory::read(&self.order).map_err(|error| MachineError::Other(error.to_string()))
+        let now = self.now();
+        Ok(MemoryState {
+            machine: self.memory_use(&Whose::Machine)?,
+            groups: self.groups.read(now, &self.order),
+            pressure_percent: system_memory::pressure(),
+            fmfi: None,
+        })
+    }
+
+    fn memory_use(&mut self, whose: &Whose) -> Result<MemoryUse, MachineError> {
+        match whose {
+            Whose::Machine => {
+                system_memory::machine().map_err(|error| MachineError::Other(error.to_string()))
+            }
+            Whose::Group(path) => self.groups.usage(path).ok_or_else(|| {
+                MachineError::Other(format!("cgroup {path} has no memory limit any more"))
+            }),
+        }
+    }
+
+    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+        let member = member(&mut self.members, process)?;
+        self.sampler
+            .huge_pages(member, &mut self.calls)
+            .map_err(|error| error.for_process(process))
     }
 
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {

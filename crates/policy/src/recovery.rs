@@ -1,7 +1,7 @@
 //! In which order huge pages are searched for bloat, and what is done about it.
 
 use crate::error::SettingError;
-use crate::observation::{Observation, ProcessId};
+use crate::observation::{CoverageSource, Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::plan::Reason;
 use crate::watermarks::Shortage;
@@ -180,11 +180,13 @@ impl RecoveryPlanner {
                 owner.resting.clone_from(&before.resting);
             }
             for sample in sampled.regions.iter().filter(|s| s.huge) {
-                let resting_since = before
-                    .as_ref()
-                    .and_then(|b| b.pages.get(&sample.region))
-                    .and_then(|p| p.resting_since);
-                let accessed = sample.accessed > 0;
+                let known = before.as_ref().and_then(|b| b.pages.get(&sample.region));
+                let resting_since = known.and_then(|page| page.resting_since);
+                let accessed = match (sampled.source, known) {
+                    // A mere list of what is there says nothing about accesses.
+                    (CoverageSource::Population, Some(page)) => page.accessed,
+                    _ => sample.accessed > 0,
+                };
                 owner.pages.insert(
                     sample.region,
                     HugePage {

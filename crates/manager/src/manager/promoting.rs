@@ -61,13 +61,16 @@ impl<M: Machine> Manager<M> {
         let Promotion {
             process, region, ..
         } = *promotion;
-        self.guard.may_promote(process).is_ok()
+        self.guard
+            .may_promote(process, promotion_bytes(promotion))
+            .is_ok()
             && self.cooldown.allows(process, region, now)
             && self.recovered.may_promote(process, region)
     }
 
     /// Makes one region huge; says whether the batch may go on.
     fn promote(&mut self, promotion: Promotion, now: Duration) -> AfterCall {
+        let taken_bytes = promotion_bytes(&promotion);
         let Promotion {
             process,
             region,
@@ -86,8 +89,7 @@ impl<M: Machine> Manager<M> {
         if done {
             self.cooldown.succeed(process, region);
             self.planner.note_huge(process, region);
-            let filled = u64::from(PAGES_PER_REGION.saturating_sub(expected_present));
-            self.account(process, (filled * BASE_PAGE_BYTES) as i64);
+            self.account(process, taken_bytes as i64);
         } else {
             self.budget.give_back();
         }
@@ -120,4 +122,9 @@ impl<M: Machine> Manager<M> {
         }
         self.promotion_backoff.after_call(took)
     }
+}
+
+/// What a promotion takes from memory: the base pages that were not there.
+fn promotion_bytes(promotion: &Promotion) -> u64 {
+    u64::from(PAGES_PER_REGION.saturating_sub(promotion.expected_present)) * BASE_PAGE_BYTES
 }

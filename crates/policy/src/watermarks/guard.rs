@@ -104,8 +104,8 @@ impl Watched {
             self.growth.bytes_per_s(),
             speed.bytes_per_s(),
         );
-        self.recovering = used > self.start_percent
-            || (self.recovering && used >= self.marks.low_percent());
+        self.recovering =
+            used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
     }
 
     fn account(&mut self, taken_bytes: i64, speed: RecoverySpeed) {

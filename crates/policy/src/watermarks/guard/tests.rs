@@ -156,7 +156,10 @@ fn pressure_holds_promotion_but_recovers_nothing() -> Result<(), SettingError> {
     let assessment = guard.assess(at(0), &pressed(Some(12.34)));
     assert_eq!(
         assessment.promotion.map_err(|h| h.to_string()),
-        Err("tasks of the machine waited for memory 12.3 % of the last 10 s, more than 10 %".to_owned())
+        Err(
+            "tasks of the machine waited for memory 12.3 % of the last 10 s, more than 10 %"
+                .to_owned()
+        )
     );
     assert!(!guard.is_recovering());
     assert_eq!(guard.assess(at(0), &pressed(None)).promotion, Ok(()));
