@@ -7,7 +7,7 @@ use crate::summary::{self, Summary};
 use anyhow::{Result, bail};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings::restrain_khugepaged;
+use hawkeye_linux::thp_settings::Khugepaged;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{Needs, Policy};
@@ -39,7 +39,12 @@ impl Session {
             );
         }
         let zero_pages = settings.bloat.zero_pages();
-        if let Err(error) = restrain_khugepaged(takeover.settings(), zero_pages) {
+        // Who promotes nothing leaves that to khugepaged.
+        let khugepaged = match policy.needs() {
+            Needs::Nothing => Khugepaged::Restrain,
+            Needs::Population | Needs::Coverage => Khugepaged::Off,
+        };
+        if let Err(error) = khugepaged.apply(takeover.settings(), zero_pages) {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }
