@@ -298,7 +298,7 @@ fn what_is_nearly_full_is_looked_at_in_between() -> Result<(), SettingError> {
     let scope = Scope::Group("/a".to_owned());
     assert_eq!(guard.next_look(), Some(ms(50)));
     assert_eq!(guard.due(ms(49)), []);
-    assert_eq!(guard.due(ms(50)), [scope.clone()]);
+    assert_eq!(guard.due(ms(50)), std::slice::from_ref(&scope));
     guard.note_use(ms(50), &scope, gib(2000));
     assert!(guard.is_recovering());
     assert_eq!(guard.next_look(), Some(ms(100)));
