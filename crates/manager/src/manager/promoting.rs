@@ -6,6 +6,10 @@ use crate::machine::{Machine, MachineError, Promoted};
 use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, Promotion, Spent};
 use std::time::Duration;
 
+/// Share of the CPU budget that promotion does not use up: memory that runs short just afterwards must
+/// not wait a minute for its recovery.
+const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
+
 impl<M: Machine> Manager<M> {
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if there is
     /// a reason to before the next look.
@@ -22,8 +26,8 @@ impl<M: Machine> Manager<M> {
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.manager_cpu());
-            if self.cpu.exhausted(now) {
-                break Some(self.cpu.ready_at(now));
+            if self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY) {
+                break Some(self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY));
             }
             if now >= begun + BATCH || self.held.is_some() {
                 break Some(now);

@@ -17,14 +17,14 @@ impl<M: Machine> Manager<M> {
         if !self.guard.is_recovering() {
             return None;
         }
-        if !self.recovery_backoff.ready(begun) {
+        // A program that would be killed meanwhile waits for neither the pause nor the budget.
+        if !self.recovery_backoff.ready(begun) && !self.guard.in_danger() {
             return Some(self.recovery_backoff.ready_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.manager_cpu());
-            // A program that would be killed meanwhile does not wait for the budget.
             if self.cpu.exhausted(now) && !self.guard.in_danger() {
                 break Some(self.cpu.ready_at(now));
             }
@@ -49,6 +49,9 @@ impl<M: Machine> Manager<M> {
         if called {
             let now = self.machine.now();
             self.recovery_backoff.end_batch(now);
+        }
+        if self.guard.in_danger() {
+            return more;
         }
         more.map(|at| at.max(self.recovery_backoff.ready_at()))
     }

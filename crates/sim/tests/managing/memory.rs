@@ -198,3 +198,27 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() -> Outcome {
     assert!(left < 140 * MIB * 70 / 100, "{left}");
     Ok(())
 }
+
+#[test]
+fn promotion_leaves_cpu_time_for_recovery() -> Outcome {
+    // 60 ms a minute: 130 promotions or so, and there are 600 regions to promote.
+    let mut machine = machine(1776 * MIB)?;
+    let bloat = machine.start(program(&[bloated(0, 128, 1.0)]))?;
+    machine.start(program(&[base(1000, 600, 1.0)]))?;
+    // From 82 % to 88 %, slowly: nobody is in danger.
+    for second in 1..=12u32 {
+        let bytes = u64::from(second) * 6 * MIB;
+        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory { bytes })?;
+    }
+    let settings = hawkeye_manager::Settings {
+        cpu: hawkeye_policy::CpuBudget::new(0.1)?,
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(25.0));
+    assert!(!promoted(&manager).is_empty());
+    let recovered = recovered(&manager);
+    assert!(recovered.len() >= 20, "{}", recovered.len());
+    assert!(recovered.iter().all(|(_, p, _)| *p == bloat));
+    Ok(())
+}
