@@ -52,12 +52,6 @@ impl MemoryCgroup {
         command.args(words.split_whitespace());
         command
     }
-
-    /// Its path, as in `/proc/PID/cgroup`.
-    pub fn name(&self) -> String {
-        let name = self.path.file_name().unwrap_or_default();
-        format!("/{}", name.to_string_lossy())
-    }
 }
 
 impl Drop for MemoryCgroup {
