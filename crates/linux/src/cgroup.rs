@@ -1,9 +1,11 @@
-//! Memory limits of cgroups, version 2 and version 1.
+//! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
-use hawkeye_policy::MemoryUse;
+use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Which cgroup hierarchy controls memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,15 +14,6 @@ pub enum CgroupVersion {
     V2,
     /// The `memory` controller's own hierarchy.
     V1,
-}
-
-/// One limit above a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CgroupLimit {
-    /// The cgroup's path.
-    pub name: String,
-    /// Memory in use that reclaim can't simply drop, against the limit.
-    pub usage: MemoryUse,
 }
 
 /// The hierarchy with the memory controller on this machine, and where it is mounted.
@@ -40,37 +33,103 @@ pub fn memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
         .then_some((CgroupVersion::V1, legacy))
 }
 
-/// Every limit that applies to the process: its cgroup's and those above it.
-pub fn limits(pid: u32) -> Vec<CgroupLimit> {
-    let Some((version, root)) = memory_hierarchy() else {
-        return Vec::new();
-    };
-    let Ok(cgroups) = Process::new(pid as i32).and_then(|process| process.cgroups()) else {
-        return Vec::new();
-    };
+/// The cgroups of managed processes, as far as they limit memory.
+#[derive(Debug, Default)]
+pub struct Groups {
+    hierarchy: Option<(CgroupVersion, PathBuf)>,
+    /// The cgroup of each process, and when that was read.
+    homes: HashMap<ProcessId, (PathBuf, Duration)>,
+}
+
+/// A process that was moved to another cgroup is noticed after this time.
+const HOME_AGE: Duration = Duration::from_secs(5);
+
+impl Groups {
+    /// Those of this machine.
+    pub fn of_this_machine() -> Self {
+        Self {
+            hierarchy: memory_hierarchy(),
+            homes: HashMap::new(),
+        }
+    }
+
+    /// Every limited cgroup above one of `processes`, each read once. One that vanishes meanwhile, or
+    /// whose process does, is left out. `now` is the time on any monotonic clock.
+    pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
+        let Some((version, _)) = self.hierarchy else {
+            return Vec::new();
+        };
+        self.find_homes(now, processes, |pid| home(version, pid));
+        let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
+        for process in processes {
+            let Some((home, _)) = self.homes.get(process) else {
+                continue;
+            };
+            for path in home.ancestors() {
+                let group = seen.entry(path).or_insert_with(|| {
+                    let folder = self.folder(path)?;
+                    Some(GroupMemory {
+                        name: path.display().to_string(),
+                        usage: usage(version, &folder)?,
+                        pressure_percent: pressure(&folder),
+                        members: Vec::new(),
+                    })
+                });
+                if let Some(group) = group {
+                    group.members.push(*process);
+                }
+            }
+        }
+        let mut groups: Vec<_> = seen.into_values().flatten().collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        groups
+    }
+
+    /// Use against limit of the cgroup at `path`; `None` where it has no limit or is gone.
+    pub fn usage(&self, path: &str) -> Option<MemoryUse> {
+        let (version, _) = self.hierarchy.as_ref()?;
+        usage(*version, &self.folder(Path::new(path))?)
+    }
+
+    fn folder(&self, path: &Path) -> Option<PathBuf> {
+        let (_, root) = self.hierarchy.as_ref()?;
+        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
+    /// Finds out where each process is, unless that is known from a moment ago.
+    fn find_homes(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+        home: impl Fn(u32) -> Option<PathBuf>,
+    ) {
+        let mut before = std::mem::take(&mut self.homes);
+        for process in processes {
+            let known = before
+                .remove(process)
+                .filter(|(_, read_at)| now < *read_at + HOME_AGE);
+            if let Some(found) = known.or_else(|| Some((home(process.pid)?, now))) {
+                self.homes.insert(*process, found);
+            }
+        }
+    }
+}
+
+/// The cgroup that a process is in; `None` when it has ended.
+fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
+    let cgroups = Process::new(pid as i32).ok()?.cgroups().ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
     });
-    let Some(own) = own else { return Vec::new() };
-    limits_of(version, &root, Path::new(&own.pathname))
-}
-
-/// The limits of the cgroup at `path` under `root` and of its ancestors.
-fn limits_of(version: CgroupVersion, root: &Path, path: &Path) -> Vec<CgroupLimit> {
-    path.ancestors()
-        .filter_map(|group| {
-            let folder = root.join(group.strip_prefix("/").unwrap_or(group));
-            let usage = usage(version, &folder)?;
-            Some(CgroupLimit {
-                name: group.display().to_string(),
-                usage,
-            })
-        })
-        .collect()
+    Some(own?.pathname.into())
 }
 
 /// Use against limit of one cgroup; `None` where it has no limit.
+///
+/// Swap is no room here: what is swapped out slows its program down, which recovery is there to
+/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well: the fuller
+/// of the two counts.
 fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
     let number = |file: &str| {
         fs::read_to_string(folder.join(file))
@@ -79,37 +138,48 @@ fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
             .parse::<u64>()
             .ok()
     };
-    let (limit, current, inactive) = match version {
+    let (inactive, limits) = match version {
         CgroupVersion::V2 => {
             // memory.high throttles before memory.max kills: the lower of the two counts.
-            let limit = [number("memory.max"), number("memory.high")]
-                .into_iter()
-                .flatten()
-                .min()?;
-            (limit, number("memory.current")?, "inactive_file")
+            let limits = [number("memory.max"), number("memory.high")];
+            let limit = limits.into_iter().flatten().min()?;
+            let memory = (number("memory.current")?, limit);
+            ("inactive_file ", vec![memory])
         }
         CgroupVersion::V1 => {
-            let limit = number("memory.limit_in_bytes")?;
             // "No limit" is written as the largest multiple of the page size.
-            if limit >= 1 << 62 {
-                return None;
-            }
-            (
-                limit,
-                number("memory.usage_in_bytes")?,
-                "total_inactive_file",
-            )
+            let limited = |file| number(file).filter(|limit| *limit < 1 << 62);
+            let memory = limited("memory.limit_in_bytes")
+                .and_then(|limit| Some((number("memory.usage_in_bytes")?, limit)));
+            let with_swap = limited("memory.memsw.limit_in_bytes")
+                .and_then(|limit| Some((number("memory.memsw.usage_in_bytes")?, limit)));
+            let limits = [memory, with_swap].into_iter().flatten().collect();
+            ("total_inactive_file ", limits)
         }
     };
+    if limits.is_empty() {
+        return None;
+    }
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let droppable = stat
         .lines()
         .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
         .unwrap_or(0);
-    Some(MemoryUse {
-        used_bytes: current.saturating_sub(droppable),
-        total_bytes: limit,
-    })
+    limits
+        .into_iter()
+        .map(|(current, limit)| MemoryUse {
+            used_bytes: current.saturating_sub(droppable),
+            total_bytes: limit,
+        })
+        .max_by(|a, b| a.percent().total_cmp(&b.percent()))
+}
+
+/// PSI "some avg10" of one cgroup, in per cent; `None` where there is none (version 1).
+fn pressure(folder: &Path) -> Option<f64> {
+    let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace()
+        .find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -139,49 +209,99 @@ mod tests {
         }
     }
 
+    fn process(pid: u32) -> ProcessId {
+        ProcessId {
+            pid,
+            start_ticks: 1,
+        }
+    }
+
+    fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
+        Some(MemoryUse {
+            used_bytes,
+            total_bytes,
+        })
+    }
+
     #[test]
     fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
         let tree = Tree::new("v2");
         tree.write("app/memory.max", "max\n");
         tree.write("app/memory.high", "1000\n");
         tree.write("app/memory.current", "900\n");
+        tree.write("app/memory.swap.max", "max\n");
+        let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
+        tree.write("app/memory.stat", stat);
         tree.write(
-            "app/memory.stat",
-            "anon 500\ninactive_file 300\nactive_file 100\n",
+            "app/memory.pressure",
+            "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
-        let limits = limits_of(CgroupVersion::V2, &tree.0, Path::new("/app"));
-        let usage = MemoryUse {
-            used_bytes: 600,
-            total_bytes: 1000,
-        };
-        assert_eq!(
-            limits,
-            vec![CgroupLimit {
-                name: "/app".into(),
-                usage
-            }]
-        );
+        let folder = tree.0.join("app");
+        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 1000));
+        assert_eq!(pressure(&folder), Some(12.5));
+        tree.write("app/memory.max", "800\n");
+        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 800));
+        tree.write("app/memory.pressure", "\n");
+        assert_eq!(pressure(&folder), None);
     }
 
     #[test]
-    fn version_1_limits_of_ancestors_apply_too_and_no_limit_is_none() {
+    fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
+        let tree = Tree::new("v1-swap");
+        let unlimited = "9223372036854771712\n";
+        tree.write("a/memory.limit_in_bytes", "5000\n");
+        tree.write("a/memory.usage_in_bytes", "2000\n");
+        tree.write("a/memory.memsw.limit_in_bytes", unlimited);
+        tree.write("a/memory.memsw.usage_in_bytes", "4000\n");
+        let folder = tree.0.join("a");
+        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        tree.write("a/memory.memsw.limit_in_bytes", "6000\n");
+        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
+    }
+
+    #[test]
+    fn limits_of_ancestors_apply_and_each_group_is_one() {
         let tree = Tree::new("v1");
-        for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712")] {
+        for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
             tree.write(&format!("{group}/memory.limit_in_bytes"), limit);
             tree.write(&format!("{group}/memory.usage_in_bytes"), "2000");
             tree.write(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
         }
-        let limits = limits_of(CgroupVersion::V1, &tree.0, Path::new("/a/b"));
-        let usage = MemoryUse {
-            used_bytes: 1500,
-            total_bytes: 5000,
+        let mut groups = Groups {
+            hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
+            homes: HashMap::new(),
         };
-        assert_eq!(
-            limits,
-            vec![CgroupLimit {
-                name: "/a".into(),
-                usage
-            }]
-        );
+        for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
+            let home = (PathBuf::from(home), Duration::ZERO);
+            groups.homes.insert(process(pid), home);
+        }
+        let all = [1, 2, 3, 4].map(process);
+        let found = groups.read(Duration::from_secs(1), &all);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, "/a");
+        assert_eq!(found[0].usage, use_of(1500, 5000).expect("a use"));
+        assert_eq!(found[0].members, [process(1), process(2)]);
+        assert_eq!(groups.usage("/a"), use_of(1500, 5000));
+        assert_eq!(groups.usage("/a/b"), None);
+        let _ = fs::remove_dir_all(tree.0.join("a"));
+        assert_eq!(groups.usage("/a"), None);
+        assert_eq!(groups.read(Duration::from_secs(2), &all), []);
+    }
+
+    #[test]
+    fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
+        let mut groups = Groups::default();
+        let at = Duration::from_secs;
+        let path = |groups: &Groups, pid| Some(groups.homes.get(&process(pid))?.0.clone());
+        groups.find_homes(at(0), &[process(1)], |_| Some("/a".into()));
+        let moved = |_| Some("/b".into());
+        groups.find_homes(at(4), &[process(1), process(2)], moved);
+        assert_eq!(path(&groups, 1), Some("/a".into()));
+        assert_eq!(path(&groups, 2), Some("/b".into()));
+        groups.find_homes(at(5), &[process(1)], moved);
+        assert_eq!(path(&groups, 1), Some("/b".into()));
+        assert_eq!(path(&groups, 2), None);
+        groups.find_homes(at(20), &[process(1)], |_| None);
+        assert_eq!(path(&groups, 1), None);
     }
 }

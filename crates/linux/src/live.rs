@@ -1,5 +1,6 @@
 //! The running kernel as a machine under management.
 
+use crate::cgroup::Groups;
 use crate::error::LinuxError;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
@@ -7,13 +8,13 @@ use crate::remote_advice;
 use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
 use crate::stop::{StopSignals, Waited};
-use crate::{mappings, pagemap, system_memory};
+use crate::{fragmentation, mappings, pagemap, system_memory};
 use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
-    Rules, Selection,
+    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, PAGES_PER_REGION, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -55,6 +56,7 @@ pub struct LinuxMachine {
     members: Membership,
     calls: CallTimes,
     refused_bytes: u64,
+    groups: Groups,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -73,6 +75,7 @@ impl LinuxMachine {
             members: Membership::default(),
             calls: CallTimes::default(),
             refused_bytes: 0,
+            groups: Groups::of_this_machine(),
         }
     }
 
@@ -148,8 +151,31 @@ impl Machine for LinuxMachine {
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {
-        system_memory::read(self.members.order())
-            .map_err(|error| MachineError::Other(error.to_string()))
+        let now = self.now();
+        Ok(MemoryState {
+            machine: self.memory_use(&Whose::Machine)?,
+            groups: self.groups.read(now, self.members.order()),
+            pressure_percent: system_memory::pressure(),
+            fmfi: fragmentation::fmfi(),
+        })
+    }
+
+    fn memory_use(&mut self, whose: &Whose) -> Result<MemoryUse, MachineError> {
+        match whose {
+            Whose::Machine => {
+                system_memory::machine().map_err(|error| MachineError::Other(error.to_string()))
+            }
+            Whose::Group(path) => self.groups.usage(path).ok_or_else(|| {
+                MachineError::Other(format!("cgroup {path} has no memory limit any more"))
+            }),
+        }
+    }
+
+    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+        let member = self.members.get_mut(process)?;
+        self.sampler
+            .huge_pages(member, &mut self.calls)
+            .map_err(|error| error.for_process(process))
     }
 
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {

@@ -1,15 +1,11 @@
-//! How much memory is in use: the machine's, a cgroup's, by how much waiting it is felt, and how
-//! fragmented the rest is.
+//! How much memory of the machine is in use, and by how much waiting it is felt.
 
-use crate::cgroup::{self, CgroupLimit};
 use crate::error::LinuxError;
-use crate::fragmentation;
-use hawkeye_policy::{GroupMemory, MemoryState, MemoryUse, ProcessId};
+use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
-use std::collections::BTreeMap;
 
-/// Reads the machine's memory and that of every limited cgroup above one of `processes`.
-pub fn read(processes: &[ProcessId]) -> Result<MemoryState, LinuxError> {
+/// The machine's memory in use against what there is.
+pub fn machine() -> Result<MemoryUse, LinuxError> {
     let meminfo = Meminfo::current().map_err(|error| LinuxError::File {
         doing: "reading",
         path: "/proc/meminfo".into(),
@@ -17,29 +13,9 @@ pub fn read(processes: &[ProcessId]) -> Result<MemoryState, LinuxError> {
     })?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
     let available = meminfo.mem_available.unwrap_or(meminfo.mem_free);
-    let mut groups: BTreeMap<String, GroupMemory> = BTreeMap::new();
-    for &process in processes {
-        for CgroupLimit { name, usage } in cgroup::limits(process.pid) {
-            groups
-                .entry(name.clone())
-                .or_insert_with(|| GroupMemory {
-                    name,
-                    usage,
-                    pressure_percent: None,
-                    members: Vec::new(),
-                })
-                .members
-                .push(process);
-        }
-    }
-    Ok(MemoryState {
-        machine: MemoryUse {
-            used_bytes: meminfo.mem_total.saturating_sub(available),
-            total_bytes: meminfo.mem_total,
-        },
-        groups: groups.into_values().collect(),
-        pressure_percent: pressure(),
-        fmfi: fragmentation::fmfi(),
+    Ok(MemoryUse {
+        used_bytes: meminfo.mem_total.saturating_sub(available),
+        total_bytes: meminfo.mem_total,
     })
 }
 

@@ -4,6 +4,7 @@
 //! guard is dropped; after a crash or SIGKILL by the next start, or by `hawkeye restore`.
 
 use crate::error::LinuxError;
+use hawkeye_manager::config::Khugepaged;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Where the kernel keeps them.
 pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Whether the kernel splits huge pages full of zeros where memory runs out (since 6.12).
+pub const SHRINK_UNDERUSED: &str = "shrink_underused";
 
 /// Values as found, by file.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,9 +68,51 @@ impl Drop for SettingsGuard {
     }
 }
 
+/// Changes khugepaged's settings for as long as the guard lives; `zero_pages` as for
+/// [`restrain_khugepaged`].
+///
+/// # Errors
+/// A setting can't be changed (read-only `/sys` in a container, say). What was changed before stays so
+/// until the guard is dropped.
+pub fn apply(
+    khugepaged: Khugepaged,
+    guard: &mut SettingsGuard,
+    zero_pages: u16,
+) -> Result<(), LinuxError> {
+    match khugepaged {
+        Khugepaged::Leave => Ok(()),
+        Khugepaged::Restrain => restrain_khugepaged(guard, zero_pages),
+        Khugepaged::Off => {
+            restrain_khugepaged(guard, zero_pages)?;
+            pace_down_khugepaged(guard)
+        }
+    }
+}
+
+/// Has khugepaged sleep for as long as the guard lives. There is no switch for it alone: `enabled`
+/// changes what faults get, too. Asleep for a day after each base page that it scans, it collapses
+/// one region when it wakes because the first process with huge pages has appeared, and nothing
+/// else (seen on 6.18). Writing a time wakes it, so the amount comes first.
+pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    const DAY_MS: &str = "86400000";
+    let folder = Path::new(THP_DIR).join("khugepaged");
+    guard.set(&folder.join("pages_to_scan"), "1")?;
+    guard.set(&folder.join("alloc_sleep_millisecs"), DAY_MS)?;
+    guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
+}
+
 /// Keeps khugepaged from filling again what recovery has taken back: for as long as the guard lives, it
 /// collapses nothing with `zero_pages` empty base pages or more. A stricter setting is left alone.
+///
+/// The same limit has the kernel itself split huge pages with as many zero base pages where memory
+/// runs out, in a cgroup at its limit too, before it kills (since 6.12; mm/huge_memory.c,
+/// `deferred_split_scan`). By default it is 511 and nothing is split. That is what stands between a
+/// container and its end where memory fills faster than we can look: so it is switched on.
 pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+    let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
+    if shrinker.exists() {
+        guard.set(&shrinker, "1")?;
+    }
     let path = Path::new(THP_DIR).join("khugepaged/max_ptes_none");
     let limit = zero_pages.saturating_sub(1);
     match read_setting(&path)?.parse::<u16>() {

@@ -1,6 +1,8 @@
 //! The machine that is managed: the running kernel or a simulated one. The loop knows only this.
 
-use hawkeye_policy::{MemoryState, ProcessId, ProcessSample, RegionAddr};
+use hawkeye_policy::{
+    MemoryState, MemoryUse, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -113,11 +115,18 @@ pub trait Machine {
     /// How much memory is in use, and by how much pressure it is felt.
     fn memory(&mut self) -> Result<MemoryState, MachineError>;
 
+    /// The same of the machine or one cgroup alone, cheaply: it is asked for up to 20 times a second.
+    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError>;
+
     /// Starts a sampling window: clears the access bits of the process.
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError>;
 
     /// Reads coverage since a window was last started (population alone where none ever was).
     fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError>;
+
+    /// The huge pages of a process, without access figures (`accessed` repeats `present`): far cheaper
+    /// than a sample, and no window is disturbed by it.
+    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError>;
 
     /// What one base page's first access after `start_window` costs the process, so that sampling
     /// can keep to a share of its time. Zero where hardware sets the bits unaided.

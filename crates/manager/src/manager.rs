@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
     Needs, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
-    SettingError,
+    SettingError, WatermarkTable,
 };
 use sampling::Sampling;
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ pub struct Manager<M> {
     viewing: Viewing,
 }
 
-/// How often footprints and memory are looked at.
+/// How often footprints and memory are looked at; memory that could be full by then, more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a batch of promotions or recoveries goes on before the loop looks around again.
 const BATCH: Duration = Duration::from_millis(50);
@@ -93,11 +93,18 @@ impl<M: Machine> Manager<M> {
         })
     }
 
+    /// Changes the watermarks, from the next look on.
+    pub fn set_watermarks(&mut self, watermarks: WatermarkTable) {
+        self.guard.set_watermarks(watermarks);
+    }
+
     /// Does what is due, then waits: at most until the next look, a second later.
     pub fn step(&mut self) -> Wake {
         let now = self.machine.now();
         if now >= self.next_look {
             self.look(now);
+        } else {
+            self.look_closely(now);
         }
         self.cpu.update(now, self.machine.manager_cpu());
         // A window that is open is still read: its bits are cleared already.
@@ -106,14 +113,16 @@ impl<M: Machine> Manager<M> {
         }
         self.sample(now);
         let mut wake_at = self.next_look.min(self.sampling.due());
+        wake_at = self.guard.next_look().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, not what our own calls do to them.
         if !self.paused && !self.sampling.in_window() {
             let again = [self.recover_batch(), self.promote_batch()];
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
-        if self.cpu.exhausted(now) {
-            wake_at = self.next_look.max(now);
+        if self.cpu.exhausted(now) && !self.guard.in_danger() {
+            let looks = self.guard.next_look().unwrap_or(self.next_look);
+            wake_at = self.next_look.min(looks).max(now);
         }
         self.machine.wait_until(wake_at)
     }
@@ -156,7 +165,7 @@ impl<M: Machine> Manager<M> {
     fn assess_memory(&mut self, now: Duration) {
         let held = match self.machine.memory() {
             Ok(state) => {
-                let held = self.guard.assess(&state).promotion.err();
+                let held = self.guard.assess(now, &state).promotion.err();
                 self.memory = Some(state);
                 held
             }
@@ -175,6 +184,28 @@ impl<M: Machine> Manager<M> {
         self.held = held;
     }
 
+    /// Looks in between at what could be full before the next look. A group that has vanished is
+    /// left to that.
+    fn look_closely(&mut self, now: Duration) {
+        let due = self.guard.due(now);
+        if due.is_empty() {
+            return;
+        }
+        let before = self.machine.manager_cpu();
+        for scope in due {
+            match self.machine.memory_use(&scope) {
+                Ok(usage) => self.guard.note_use(now, &scope, usage),
+                Err(_) => {
+                    self.next_look = now;
+                    break;
+                }
+            }
+        }
+        let cost = self.machine.manager_cpu().saturating_sub(before);
+        self.guard.note_look_cost(cost);
+        self.held = self.guard.held();
+    }
+
     /// Reckons with what a promotion took or a recovery gave back, until memory is next looked at:
     /// hundreds of regions fit into the second in between.
     fn account(&mut self, process: ProcessId, taken_bytes: i64) {
@@ -188,7 +219,8 @@ impl<M: Machine> Manager<M> {
                 change(&mut group.usage.used_bytes);
             }
         }
-        self.held = self.guard.assess(memory).promotion.err();
+        self.guard.account(process, taken_bytes);
+        self.held = self.guard.held();
     }
 
     fn trouble(&mut self, now: Duration, error: &MachineError) {

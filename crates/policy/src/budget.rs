@@ -180,7 +180,7 @@ impl CpuBudget {
 
     /// Whether nothing is left.
     pub fn exhausted(&self, now: Duration) -> bool {
-        self.used_by(now.as_secs()) >= self.limit_s()
+        self.exhausted_but(now, 0.0)
     }
 
     /// What was used over the last minute (of management, while it is younger), in per cent of one
@@ -193,12 +193,24 @@ impl CpuBudget {
 
     /// When something will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        if !self.exhausted(now) {
+        self.ready_but_at(now, 0.0)
+    }
+
+    /// Whether no more than the share `kept` (0-1) of the budget is left: for work that leaves so much
+    /// to what can't wait.
+    pub fn exhausted_but(&self, now: Duration, kept: f64) -> bool {
+        self.used_by(now.as_secs()) >= self.limit_s() * (1.0 - kept)
+    }
+
+    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
+    pub fn ready_but_at(&self, now: Duration, kept: f64) -> Duration {
+        if !self.exhausted_but(now, kept) {
             return now;
         }
+        let limit_s = self.limit_s() * (1.0 - kept);
         (now.as_secs() + 1..)
             .take(SECONDS)
-            .find(|second| self.used_by(*second) < self.limit_s())
+            .find(|second| self.used_by(*second) < limit_s)
             .map_or(now, Duration::from_secs)
     }
 
@@ -345,6 +357,19 @@ mod tests {
         assert_eq!(cpu.ready_at(at(30)), at(70));
         assert!(!cpu.exhausted(at(70)));
         assert_eq!(cpu.ready_at(at(75)), at(75));
+    }
+
+    #[test]
+    fn what_is_kept_is_left_to_others() -> Result<(), SettingError> {
+        let mut budget = CpuBudget::new(10.0)?;
+        budget.update(at(0), Duration::ZERO);
+        // Two thirds of 6 s.
+        budget.update(at(1), at(4));
+        assert!(budget.exhausted_but(at(1), 1.0 / 3.0));
+        assert!(!budget.exhausted(at(1)));
+        assert_eq!(budget.ready_at(at(1)), at(1));
+        assert_eq!(budget.ready_but_at(at(1), 1.0 / 3.0), at(61));
+        Ok(())
     }
 
     proptest! {

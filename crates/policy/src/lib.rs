@@ -53,4 +53,6 @@ pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
 pub use selection::Selection;
 pub use terms::Terms;
-pub use watermarks::{Assessment, Hold, MemoryGuard, RecoverFrom, Recovering, Scope, Watermarks};
+pub use watermarks::{
+    Assessment, Hold, MemoryGuard, RecoverFrom, Scope, Shortage, WatermarkTable, Watermarks,
+};

@@ -42,14 +42,20 @@ pub enum Reason {
         /// Base pages present.
         present: u16,
     },
-    /// Bloat: memory is over the high watermark and the huge page holds this many zero base pages.
+    /// Bloat: memory is over the mark at which it is recovered, and the huge page holds this many zero
+    /// base pages.
     Bloat {
         /// Zero-filled base pages found.
         zero_pages: u16,
         /// Split at or above this many.
         threshold: u16,
-        /// Memory in use, per cent, of what was over its watermark.
+        /// Memory in use, per cent, of what is short of it.
         used_percent: f64,
+        /// The share above which recovery started, per cent: the high watermark, or less while use
+        /// grows fast.
+        start_percent: f64,
+        /// How fast use grows, bytes per second.
+        growth_bytes_per_s: u64,
     },
 }
 
@@ -86,9 +92,12 @@ impl fmt::Display for Reason {
                 zero_pages,
                 threshold,
                 used_percent,
+                start_percent,
+                growth_bytes_per_s,
             } => write!(
                 f,
-                "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use"
+                "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovered from {start_percent:.0} % on)",
+                growth_bytes_per_s / 1_000_000
             ),
         }
     }

@@ -1,9 +1,10 @@
 //! In which order huge pages are searched for bloat, and what is done about it.
 
 use crate::error::SettingError;
-use crate::observation::{Observation, ProcessId};
+use crate::observation::{CoverageSource, Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::plan::Reason;
+use crate::watermarks::Shortage;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -179,11 +180,13 @@ impl RecoveryPlanner {
                 owner.resting.clone_from(&before.resting);
             }
             for sample in sampled.regions.iter().filter(|s| s.huge) {
-                let resting_since = before
-                    .as_ref()
-                    .and_then(|b| b.pages.get(&sample.region))
-                    .and_then(|p| p.resting_since);
-                let accessed = sample.accessed > 0;
+                let known = before.as_ref().and_then(|b| b.pages.get(&sample.region));
+                let resting_since = known.and_then(|page| page.resting_since);
+                let accessed = match (sampled.source, known) {
+                    // A mere list of what is there says nothing about accesses.
+                    (CoverageSource::Population, Some(page)) => page.accessed,
+                    _ => sample.accessed > 0,
+                };
                 owner.pages.insert(
                     sample.region,
                     HugePage {
@@ -275,13 +278,15 @@ impl RecoveryPlanner {
     }
 
     /// Whether a huge page with `zero_pages` zero base pages (0-512) is to be split, and why.
-    /// `used_percent` is the memory in use of what is over its watermark, for the record.
-    pub fn judge(&self, zero_pages: u16, used_percent: f64) -> Option<Reason> {
+    /// `shortage` is why memory is recovered, for the record.
+    pub fn judge(&self, zero_pages: u16, shortage: Shortage) -> Option<Reason> {
         let threshold = self.settings.threshold.zero_pages();
         (zero_pages >= threshold).then_some(Reason::Bloat {
             zero_pages,
             threshold,
-            used_percent,
+            used_percent: shortage.used_percent,
+            start_percent: shortage.start_percent,
+            growth_bytes_per_s: shortage.growth_bytes_per_s,
         })
     }
 
@@ -407,13 +412,20 @@ mod tests {
     #[test]
     fn split_at_or_above_the_threshold() {
         let planner = planner();
-        assert_eq!(planner.judge(63, 90.0), None);
+        let short = Shortage {
+            used_percent: 90.0,
+            start_percent: 85.0,
+            growth_bytes_per_s: 7,
+        };
+        assert_eq!(planner.judge(63, short), None);
         let bloat = Reason::Bloat {
             zero_pages: 64,
             threshold: 64,
             used_percent: 90.0,
+            start_percent: 85.0,
+            growth_bytes_per_s: 7,
         };
-        assert_eq!(planner.judge(64, 90.0), Some(bloat));
+        assert_eq!(planner.judge(64, short), Some(bloat));
         assert!(BloatThreshold::new(0).is_err());
         assert!(BloatThreshold::new(513).is_err());
         assert!(BloatThreshold::new(512).is_ok());

@@ -5,7 +5,8 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
-    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
+    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    Scope,
 };
 use std::time::Duration;
 
@@ -66,13 +67,24 @@ impl SimMachine {
         Ok(Promoted::Done(took))
     }
 
+    fn machine_memory(&self) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.used_bytes(),
+            total_bytes: self.spec.total_bytes,
+        }
+    }
+
+    fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.group_used_bytes(name),
+            total_bytes: limit,
+        }
+    }
+
     fn group_memory(&self) -> Vec<GroupMemory> {
         let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
             name: name.clone(),
-            usage: MemoryUse {
-                used_bytes: self.group_used_bytes(name),
-                total_bytes: *limit,
-            },
+            usage: self.group_use(name, *limit),
             pressure_percent: None,
             members: self.there(|p| p.group.as_deref() == Some(name.as_str())),
         });
@@ -113,14 +125,30 @@ impl Machine for SimMachine {
             return Err(MachineError::Other(message.to_owned()));
         }
         Ok(MemoryState {
-            machine: MemoryUse {
-                used_bytes: self.used_bytes(),
-                total_bytes: self.spec.total_bytes,
-            },
+            machine: self.machine_memory(),
             groups: self.group_memory(),
             pressure_percent: self.pressure_percent,
             fmfi: self.fmfi,
         })
+    }
+
+    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+        match scope {
+            Scope::Machine => Ok(self.machine_memory()),
+            Scope::Group(name) => self
+                .groups
+                .get(name)
+                .map(|limit| self.group_use(name, *limit))
+                .ok_or_else(|| MachineError::Other(format!("there is no group {name}"))),
+        }
+    }
+
+    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+        let regions = self.alive(process)?.walk(false);
+        let huge: Vec<_> = regions.into_iter().filter(|region| region.huge).collect();
+        let cpu = times(self.spec.costs.walk_per_huge, huge.len() as u64);
+        self.spend(cpu, Duration::ZERO);
+        Ok(huge)
     }
 
     fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {

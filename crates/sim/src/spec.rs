@@ -99,6 +99,7 @@ impl Default for ProcessSpec {
         Self {
             parts: Vec::new(),
             walk_share: 1.0,
+            terms: Terms::default(),
             arrives: Duration::ZERO,
             ends: Ends::default(),
             group: None,

@@ -38,7 +38,7 @@ pub fn recover(host: &Host, mib: u64, used_pages: u64) -> Result<Recovery, Bench
     let pid = workload.wait_ready()?.pid;
     let before_bytes = rss(&mut workload)?;
     // Watermarks under what is in use, as if memory were short.
-    let used = system_memory::read(&[])?.machine.percent();
+    let used = system_memory::machine()?.percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
         watermarks: Watermarks::new(used / 2.0, used / 4.0)?,

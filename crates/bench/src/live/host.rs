@@ -89,8 +89,8 @@ fn restore_on_signals() -> Result<(), BenchError> {
 
 /// Memory that could be had without pushing anything out, in bytes.
 pub fn available_bytes() -> u64 {
-    hawkeye_linux::system_memory::read(&[]).map_or(0, |state| {
-        state.machine.total_bytes - state.machine.used_bytes
+    hawkeye_linux::system_memory::machine().map_or(0, |memory| {
+        memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }
 

@@ -2,7 +2,9 @@
 //! the same run; nothing in here decides whether a figure is good enough.
 
 pub mod bloat;
+mod cgroup;
 pub mod collapse;
+pub mod container;
 mod error;
 mod host;
 pub mod hot_first;
@@ -16,6 +18,7 @@ pub mod sampling;
 pub mod steady;
 pub mod zero_scan;
 
+pub use cgroup::MemoryCgroup;
 pub use error::BenchError;
 pub use host::Host;
 pub use managed::manage;
@@ -41,7 +44,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 8] = [
+pub const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -61,6 +64,11 @@ pub const EXPERIMENTS: [Experiment; 8] = [
         name: "bloat",
         shows: "memory before and after recovery, against what is in use",
         run: bloat::run,
+    },
+    Experiment {
+        name: "container",
+        shows: "a container bloated to its limit: killed or recovered, by how fast it grows",
+        run: container::run,
     },
     Experiment {
         name: "hot-first",

@@ -149,7 +149,7 @@ fn press(
     program: &Path,
     mut rss_bytes: impl FnMut() -> Result<u64, BenchError>,
 ) -> Result<(), BenchError> {
-    let machine = system_memory::read(&[])?.machine;
+    let machine = system_memory::machine()?;
     let wanted = (machine.total_bytes as f64 * 0.88) as u64;
     let mib = wanted
         .saturating_sub(machine.used_bytes)

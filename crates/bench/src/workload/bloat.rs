@@ -53,7 +53,7 @@ pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> Result<(), Wor
     serve(memory, args.seconds, console)
 }
 
-fn regions(mib: u64) -> usize {
+pub(super) fn regions(mib: u64) -> usize {
     ((mib << 20) as usize).div_ceil(REGION)
 }
 
@@ -119,7 +119,7 @@ fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, Workl
     }
 }
 
-fn verified(memory: &PatternedMemory) -> (Event, Result<(), WorkloadError>) {
+pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<(), WorkloadError>) {
     let verdict = memory.verify();
     let event = Event::Verified {
         checked_bytes: verdict.checked_bytes,

@@ -9,6 +9,7 @@ mod bloat;
 mod console;
 mod crowd;
 mod error;
+mod grow;
 mod handle;
 mod memory;
 mod patterned;
@@ -22,6 +23,7 @@ pub use access::AccessArgs;
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
+pub use grow::GrowArgs;
 pub use handle::{HandleError, Workload};
 pub use memory::Pages;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
@@ -47,6 +49,8 @@ pub enum WorkloadCommand {
     Bloat(BloatArgs),
     /// Memory in full use; frees, refills and verifies on request.
     Burner(BurnerArgs),
+    /// Memory that grows region by region with a few pages used of each, then is verified.
+    Grow(GrowArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Starts and joins threads without end.
@@ -74,6 +78,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::Chase(args) => access::chase(args, &mut console),
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
         WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
+        WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),

@@ -69,6 +69,11 @@ impl PatternedMemory {
         self.pattern.write(&mut self.memory, count);
     }
 
+    /// The same in one region.
+    pub(super) fn write_region(&mut self, region: usize, count: usize) {
+        self.pattern.write_region(&mut self.memory, region, count);
+    }
+
     /// Gives the last `percent` of the pages, in spread order, of every region back. Returns the
     /// number of bytes given back.
     pub(super) fn discard_part(&mut self, percent: u8) -> Result<u64, WorkloadError> {
@@ -169,12 +174,16 @@ impl Pattern {
     /// Writes the first `count` pages, in spread order, of every region.
     fn write(&mut self, memory: &mut Mapping, count: usize) {
         for region in 0..self.written.len() / REGION_PAGES {
-            for page in (0..count).map(|rank| region * REGION_PAGES + spread(rank)) {
-                self.written[page] = true;
-                let contents = self.contents(page);
-                for (word, value) in contents.words.into_iter().filter(|(_, value)| *value != 0) {
-                    memory.write(page * PAGE + word * 8, value);
-                }
+            self.write_region(memory, region, count);
+        }
+    }
+
+    fn write_region(&mut self, memory: &mut Mapping, region: usize, count: usize) {
+        for page in (0..count).map(|rank| region * REGION_PAGES + spread(rank)) {
+            self.written[page] = true;
+            let contents = self.contents(page);
+            for (word, value) in contents.words.into_iter().filter(|(_, value)| *value != 0) {
+                memory.write(page * PAGE + word * 8, value);
             }
         }
     }

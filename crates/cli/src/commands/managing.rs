@@ -7,7 +7,7 @@ use crate::summary::{self, Summary};
 use anyhow::{Result, bail};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings::restrain_khugepaged;
+use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::config::{Config, Khugepaged};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
@@ -29,7 +29,7 @@ impl Session {
         let policy = options.make_policy(&settings)?;
         // First: a signal that came in between would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        Self::take_over(signals, policy, settings, Khugepaged::Restrain, purpose)
+        Self::take_over(signals, policy, settings, Khugepaged::Off, purpose)
     }
 
     /// Takes the machine over for the daemon.
@@ -63,11 +63,14 @@ impl Session {
             );
         }
         let zero_pages = settings.bloat.zero_pages();
-        if khugepaged != Khugepaged::Leave {
-            if let Err(error) = restrain_khugepaged(takeover.settings(), zero_pages) {
-                // In a container, say: khugepaged may then refill what is recovered, slowly.
-                tracing::warn!("khugepaged keeps its setting: {error}");
-            }
+        // Who promotes nothing leaves that to khugepaged.
+        let khugepaged = match (policy.needs(), khugepaged) {
+            (Needs::Nothing, Khugepaged::Off) => Khugepaged::Restrain,
+            (_, khugepaged) => khugepaged,
+        };
+        if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages) {
+            // In a container, say: khugepaged may then refill what is recovered, slowly.
+            tracing::warn!("khugepaged keeps its setting: {error}");
         }
         let means = takeover.means()?;
         Ok(Self {

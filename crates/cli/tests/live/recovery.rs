@@ -18,7 +18,7 @@ fn means() -> Means {
 
 /// Watermarks under what is in use, as if memory were short.
 fn short_of_memory() -> String {
-    let used = system_memory::read(&[]).expect("reads").machine.percent();
+    let used = system_memory::machine().expect("reads").percent();
     format!("--watermarks {:.3},{:.3}", used / 2.0, used / 4.0)
 }
 
@@ -151,7 +151,7 @@ fn what_was_recovered_is_not_promoted_until_it_is_used() {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 32 --used 100 --pages huge");
-    let used = system_memory::read(&[]).expect("reads").machine.percent();
+    let used = system_memory::machine().expect("reads").percent();
     // The low mark is out of reach, so recovery goes through everything once; then promotion may go on,
     // and verifying touches every page.
     let settings = Settings {

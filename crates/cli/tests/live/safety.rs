@@ -1,23 +1,33 @@
 //! The rules that keep users' programs safe. Rule 1 is `torture`, rule 5 the probe's own tests.
 
 use crate::common::{Machine, machine, memory, signal, until, workload};
+use hawkeye_bench::live::MemoryCgroup;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 const MAX_PTES_NONE: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+/// Restrained to 63, and asleep for a day after each page.
+const CHANGED: &str = "63 1 86400000 86400000";
 
+/// khugepaged's settings.
 fn setting() -> String {
-    fs::read_to_string(MAX_PTES_NONE)
-        .expect("reads")
-        .trim()
-        .to_owned()
+    let names = [
+        "max_ptes_none",
+        "pages_to_scan",
+        "alloc_sleep_millisecs",
+        "scan_sleep_millisecs",
+    ];
+    let folder = Path::new(MAX_PTES_NONE).with_file_name("");
+    let read = |name| fs::read_to_string(folder.join(name)).expect("reads");
+    let values = names.map(read);
+    values.each_ref().map(|value| value.trim()).join(" ")
 }
 
 fn wait_for_change(machine: &Machine) {
     let saved = machine.state.join("settings.json");
     assert!(until(Duration::from_secs(10), || saved.exists()
-        && setting() == "63"));
+        && setting() == CHANGED));
 }
 
 #[test]
@@ -45,7 +55,7 @@ fn after_kill_9_the_next_start_puts_settings_back() {
     wait_for_change(&machine);
     signal(attached.child.id(), libc::SIGKILL);
     let _ = attached.child.wait();
-    assert_eq!(setting(), "63", "nobody could put it back");
+    assert_eq!(setting(), CHANGED, "nobody could put it back");
     machine.output("run -- true");
     assert_eq!(setting(), before);
 }
@@ -89,20 +99,15 @@ fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
     let Some(machine) = machine("a_full_cgroup_holds_promotion") else {
         return;
     };
-    let Some(group) = Cgroup::new("hawkeye-live", 100 << 20) else {
+    let Ok(group) = MemoryCgroup::new("hawkeye-live", 100 << 20) else {
         crate::common::skip(
             "a_full_cgroup_holds_promotion",
             "no cgroup can be made here",
         );
         return;
     };
-    let script = format!(
-        "echo $$ >{}/cgroup.procs; exec {} workload bloat --mib 96 --used 100 --pages huge",
-        group.path.display(),
-        crate::common::HAWKEYE
-    );
-    let mut command = std::process::Command::new("sh");
-    command.args(["-c", &script]);
+    let words = "workload bloat --mib 96 --used 100 --pages huge";
+    let command = group.command(Path::new(crate::common::HAWKEYE), words);
     let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
     let pid = program.wait_ready().expect("gets ready").pid;
     let attached = machine.attach("--policy hawkeye-g --cpu 100", pid);
@@ -144,39 +149,4 @@ fn a_second_manager_refuses_and_names_the_first() {
     assert!(said.contains(&first), "{said}");
     attached.interrupt();
     assert_eq!(machine.output("run -- true").status.code(), Some(0));
-}
-
-/// A memory cgroup of version 2 or 1, removed when dropped.
-struct Cgroup {
-    path: std::path::PathBuf,
-}
-
-impl Cgroup {
-    fn new(name: &str, limit_bytes: u64) -> Option<Self> {
-        use hawkeye_linux::cgroup::{CgroupVersion, memory_hierarchy};
-        let (version, root) = memory_hierarchy()?;
-        let path = Path::new(&root).join(name);
-        fs::create_dir_all(&path).ok()?;
-        let group = Self { path };
-        let file = match version {
-            CgroupVersion::V2 => "memory.max",
-            CgroupVersion::V1 => "memory.limit_in_bytes",
-        };
-        fs::write(group.path.join(file), limit_bytes.to_string()).ok()?;
-        Some(group)
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Its members must be gone first; they are reaped by then.
-        let removed = until(Duration::from_secs(5), || {
-            fs::remove_dir(&self.path).is_ok()
-        });
-        assert!(
-            removed || std::thread::panicking(),
-            "{} stays",
-            self.path.display()
-        );
-    }
 }

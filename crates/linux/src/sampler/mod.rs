@@ -163,6 +163,31 @@ impl Sampler {
         Ok(huge as u64 * hawkeye_policy::HUGE_PAGE_BYTES)
     }
 
+    /// The huge pages in all mappings that are eligible now. A window under way is not disturbed.
+    pub fn huge_pages(
+        &mut self,
+        member: &mut Member,
+        calls: &mut CallTimes,
+    ) -> Result<Vec<RegionSample>, LinuxError> {
+        if !member.thp_disabled {
+            member.eligible = mappings::eligible(&self.mappings(member)?);
+        }
+        let ranges = &member.eligible.ranges;
+        let mut found = Vec::new();
+        match (self, &member.target) {
+            (Self::AccessBits(tables), Some(target)) => {
+                let timed = |took| calls.note(took);
+                tables.walk(target, ranges, Detail::HugeOnly, &mut found, timed)?;
+            }
+            _ => {
+                let pid = member.handle.id.pid;
+                found = calls.time(|| pagemap::population(pid, ranges)).0?;
+            }
+        }
+        found.retain(|region| region.huge && region.present > 0);
+        Ok(found)
+    }
+
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if it isn't huge.
     pub fn zero_pages(
         &mut self,

@@ -9,7 +9,7 @@ use crate::process;
 use crate::remote_advice;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{Estimate, Estimator, Probe, ProbeSettings, RegionMarks, WalkCosts};
-use hawkeye_policy::{RegionAddr, RegionSample};
+use hawkeye_policy::{Identity, RegionAddr, RegionSample, Terms};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub fn estimate(
     first_touch: Duration,
     seed: u64,
 ) -> Result<Estimate, LinuxError> {
-    let member = Member::open(pid)?;
+    let member = Member::open(pid, Identity::default(), Terms::default())?;
     let target = tables.bind(pid)?;
     let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();

@@ -6,6 +6,10 @@ use crate::machine::{Machine, MachineError, Promoted};
 use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, Promotion, Spent};
 use std::time::Duration;
 
+/// Share of the CPU budget that promotion does not use up: memory that runs short just afterwards must
+/// not wait a minute for its recovery.
+const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
+
 impl<M: Machine> Manager<M> {
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if there is
     /// a reason to before the next look.
@@ -22,8 +26,8 @@ impl<M: Machine> Manager<M> {
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.manager_cpu());
-            if self.cpu.exhausted(now) {
-                break Some(self.cpu.ready_at(now));
+            if self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY) {
+                break Some(self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY));
             }
             if now >= begun + BATCH || self.held.is_some() {
                 break Some(now);
@@ -61,7 +65,9 @@ impl<M: Machine> Manager<M> {
         let Promotion {
             process, region, ..
         } = *promotion;
-        self.guard.may_promote(process).is_ok()
+        self.guard
+            .may_promote(process, promotion_bytes(promotion))
+            .is_ok()
             && self.cooldown.allows(process, region, now)
             && self.recovered.may_promote(process, region)
             && self.huge_limits.allows(process)
@@ -69,6 +75,7 @@ impl<M: Machine> Manager<M> {
 
     /// Makes one region huge; says whether the batch may go on.
     fn promote(&mut self, promotion: Promotion, now: Duration) -> AfterCall {
+        let taken_bytes = promotion_bytes(&promotion);
         let Promotion {
             process,
             region,
@@ -88,8 +95,7 @@ impl<M: Machine> Manager<M> {
             self.cooldown.succeed(process, region);
             self.planner.note_huge(process, region);
             self.huge_limits.note_promoted(process);
-            let filled = u64::from(PAGES_PER_REGION.saturating_sub(expected_present));
-            self.account(process, (filled * BASE_PAGE_BYTES) as i64);
+            self.account(process, taken_bytes as i64);
         } else {
             self.budget.give_back();
         }
@@ -122,4 +128,9 @@ impl<M: Machine> Manager<M> {
         }
         self.promotion_backoff.after_call(took)
     }
+}
+
+/// What a promotion takes from memory: the base pages that were not there.
+fn promotion_bytes(promotion: &Promotion) -> u64 {
+    u64::from(PAGES_PER_REGION.saturating_sub(promotion.expected_present)) * BASE_PAGE_BYTES
 }

@@ -6,31 +6,40 @@ use crate::machine::{Machine, MachineError};
 use hawkeye_policy::{AfterCall, Reason, ScanTarget};
 use std::time::Duration;
 
+/// The next listing may come so soon after the last.
+const RELIST: Duration = Duration::from_millis(10);
+
 impl<M: Machine> Manager<M> {
     /// Scans and splits until the batch's time is up or it is enough. Returns when to go on, if there
     /// is a reason to before the next look.
     pub(super) fn recover_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.guard.recovering()?;
-        if !self.recovery_backoff.ready(begun) {
+        if !self.guard.is_recovering() {
+            return None;
+        }
+        // A program that would be killed meanwhile waits for neither the pause nor the budget.
+        if !self.recovery_backoff.ready(begun) && !self.guard.in_danger() {
             return Some(self.recovery_backoff.ready_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.manager_cpu());
-            if self.cpu.exhausted(now) {
+            if self.cpu.exhausted(now) && !self.guard.in_danger() {
                 break Some(self.cpu.ready_at(now));
             }
-            let Some(recovering) = self.guard.recovering() else {
+            if !self.guard.is_recovering() {
                 break None;
-            };
+            }
             if now >= begun + BATCH {
                 break Some(now);
             }
-            let Some(target) = self.planner.next(now, |process| recovering.covers(process)) else {
-                self.guard.found_nothing_more();
-                break None;
+            let guard = &self.guard;
+            let short = |process| guard.shortage(process).is_some();
+            let Some(target) = self.planner.next(now, short) else {
+                self.guard.found_nothing_more(now);
+                // Whose huge pages have to be listed first is searched when they are.
+                break self.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;
             if self.take_back(target, now) == AfterCall::StopBatch {
@@ -41,6 +50,9 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.recovery_backoff.end_batch(now);
         }
+        if self.guard.in_danger() {
+            return more;
+        }
         more.map(|at| at.max(self.recovery_backoff.ready_at()))
     }
 
@@ -49,8 +61,7 @@ impl<M: Machine> Manager<M> {
         let ScanTarget {
             process, region, ..
         } = target;
-        let recovering = self.guard.recovering();
-        let Some(used_percent) = recovering.and_then(|r| r.used_percent(process)) else {
+        let Some(shortage) = self.guard.shortage(process) else {
             return AfterCall::Continue;
         };
         let enough = self.planner.threshold().zero_pages();
@@ -59,13 +70,19 @@ impl<M: Machine> Manager<M> {
             Err(error) => return self.recovery_trouble(now, &error),
         };
         self.journal.note_scan();
-        match self.planner.judge(scan.zero_pages, used_percent) {
-            Some(reason) => self.split(target, reason, now),
+        match self.planner.judge(scan.zero_pages, shortage) {
+            Some(reason) => self.split(target, reason, scan.took, now),
             None => self.recovery_backoff.after_call(scan.took),
         }
     }
 
-    fn split(&mut self, target: ScanTarget, reason: Reason, now: Duration) -> AfterCall {
+    fn split(
+        &mut self,
+        target: ScanTarget,
+        reason: Reason,
+        searched: Duration,
+        now: Duration,
+    ) -> AfterCall {
         let ScanTarget {
             process, region, ..
         } = target;
@@ -75,6 +92,7 @@ impl<M: Machine> Manager<M> {
                 self.recovered.note_split(process, region);
                 self.huge_limits.note_split(process);
                 self.account(process, -(done.bytes as i64));
+                self.guard.note_recovered(done.bytes, searched + done.took);
                 let event = Event::Recovered {
                     process,
                     region,

@@ -6,6 +6,7 @@ use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CoverageSource, Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy,
+    Terms,
 };
 use std::time::Duration;
 
@@ -20,8 +21,6 @@ pub(super) struct Sampling {
     rss_then: u64,
     /// At the last look.
     rss_now: u64,
-    /// When regions were last read.
-    last_read: Option<Duration>,
     /// When a window was last closed.
     last_window: Option<Duration>,
     stretched: Option<StretchedBy>,
@@ -40,8 +39,6 @@ enum State {
 
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
-/// Huge pages to recover from are listed anew when the list is older than this.
-const LIST_AGE: Duration = Duration::from_secs(10);
 /// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
 const POPULATION_PERIOD: Duration = Duration::from_secs(10);
 
@@ -56,7 +53,6 @@ impl Sampling {
             not_before: Duration::ZERO,
             rss_then: 0,
             rss_now: 0,
-            last_read: None,
             last_window: None,
             stretched: None,
         }
@@ -88,6 +84,13 @@ impl Sampling {
             if grown && settled && rested {
                 *next = (*next).min(now.max(self.not_before));
             }
+        }
+    }
+
+    /// Drops a window that is open; the next one opens at `next`.
+    fn abandon_window(&mut self, next: Duration) {
+        if self.in_window() {
+            self.state = State::Idle { next };
         }
     }
 
@@ -229,6 +232,11 @@ impl<M: Machine> Manager<M> {
         self.sampling.slowdown.note_touches(now, touches, each);
         self.policy.observe(&observation);
         self.planner.observe(&observation);
+        for sample in &observation.processes {
+            let percent = sample.overhead.map(|overhead| overhead.percent);
+            self.planner.set_overhead(sample.process, percent);
+        }
+        self.guard.note_listed(now);
         self.recovered.observe(&observation);
         self.viewing.keep(observation);
     }
@@ -254,7 +262,6 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        self.sampling.last_read = Some(now);
         observation
     }
 
@@ -269,15 +276,45 @@ impl<M: Machine> Manager<M> {
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
     /// or its next window is far away.
     fn list_for_recovery(&mut self, now: Duration) {
-        let stale = self
-            .sampling
-            .last_read
-            .is_none_or(|last| now >= last + LIST_AGE);
-        if self.guard.recovering().is_some() && stale && !self.sampling.in_window() {
-            let processes = self.processes.clone();
-            let observation = self.read(now, &processes);
-            self.planner.observe(&observation);
+        if self.guard.in_danger() {
+            // The program may not live to the end of the window.
+            self.sampling.abandon_window(now + self.settings.window);
         }
+        let wait = self.cpu.exhausted(now) && !self.guard.in_danger();
+        if self.sampling.in_window() || wait {
+            return;
+        }
+        let listed = self.guard.begin_listing(now, &self.processes);
+        if listed.is_empty() {
+            return;
+        }
+        let mut observation = Observation {
+            at: now,
+            ..Observation::default()
+        };
+        for process in self.processes.clone() {
+            if !listed.contains(&process) {
+                observation.unread.push(process);
+                continue;
+            }
+            match self.machine.huge_pages(process) {
+                Ok(regions) => observation.processes.push(ProcessSample {
+                    process,
+                    source: CoverageSource::Population,
+                    regions,
+                    overhead: None,
+                    cpu_cores: 1.0,
+                    terms: Terms::default(),
+                }),
+                Err(error) => {
+                    if !matches!(error, MachineError::Gone(_)) {
+                        observation.unread.push(process);
+                    }
+                    self.trouble(now, &error);
+                }
+            }
+        }
+        self.planner.observe(&observation);
     }
 }
 

@@ -232,7 +232,7 @@ impl<M: Machine> Manager<M> {
         if status.thp_disabled {
             kept_by.push("it was told PR_SET_THP_DISABLE and can't have huge pages".to_owned());
         }
-        if let Err(hold) = self.guard.may_promote(process) {
+        if let Err(hold) = self.guard.may_promote(process, 0) {
             kept_by.push(hold.to_string());
         }
         kept_by.extend(self.policy.passes_over(process));
@@ -352,7 +352,7 @@ impl<M: Machine> Manager<M> {
             total_bytes: memory.machine.total_bytes,
             high_percent: self.settings.watermarks.high_percent(),
             low_percent: self.settings.watermarks.low_percent(),
-            recovering: self.guard.recovering().is_some(),
+            recovering: self.guard.is_recovering(),
             pressure_percent: memory.pressure_percent,
             fmfi: memory.fmfi,
             groups: groups.collect(),

@@ -157,3 +157,68 @@ fn a_machine_that_fills_up_by_itself_is_watched() -> Outcome {
     assert!(manager.machine().used_bytes() * 100 < GIB * 70);
     Ok(())
 }
+
+#[test]
+fn memory_that_fills_up_between_two_looks_is_noticed() -> Outcome {
+    let mut machine = machine(GIB)?;
+    machine.start(program(&[bloated(0, 256, 1.0)]))?;
+    // Looks come with the full second.
+    machine.schedule(s(30.3), Change::OtherMemory { bytes: 410 * MIB })?;
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(31.0));
+    let first = recovered(&manager).first().map(|(at, ..)| *at);
+    assert!(
+        first.is_some_and(|at| at > s(30.3) && at < s(30.5)),
+        "{first:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn every_full_group_is_recovered_whatever_becomes_of_the_others() -> Outcome {
+    let mut machine = machine(16 * GIB)?;
+    machine.limit_group("/used", 130 * MIB)?;
+    machine.limit_group("/bloated", 140 * MIB)?;
+    let in_group = |group: &str, part| ProcessSpec {
+        group: Some(group.to_owned()),
+        ..program(&[part])
+    };
+    // Nothing can be had from the one, and it stays over its watermark.
+    let full = hawkeye_sim::Part {
+        used_pages: 512,
+        ..bloated(0, 64, 1.0)
+    };
+    let used = machine.start(in_group("/used", full))?;
+    let bloated = machine.start(in_group("/bloated", bloated(0, 64, 1.0)))?;
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(20.0));
+    assert!(recovered(&manager).iter().all(|(_, p, _)| *p == bloated));
+    assert_eq!(huge(&manager, used), 128 * MIB);
+    let left = manager.machine().group_used_bytes("/bloated");
+    assert!(left < 140 * MIB * 70 / 100, "{left}");
+    Ok(())
+}
+
+#[test]
+fn promotion_leaves_cpu_time_for_recovery() -> Outcome {
+    // 60 ms a minute: 130 promotions or so, and there are 600 regions to promote.
+    let mut machine = machine(1776 * MIB)?;
+    let bloat = machine.start(program(&[bloated(0, 128, 1.0)]))?;
+    machine.start(program(&[base(1000, 600, 1.0)]))?;
+    // From 82 % to 88 %, slowly: nobody is in danger.
+    for second in 1..=12u32 {
+        let bytes = u64::from(second) * 6 * MIB;
+        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory { bytes })?;
+    }
+    let settings = hawkeye_manager::Settings {
+        cpu: hawkeye_policy::CpuBudget::new(0.1)?,
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(25.0));
+    assert!(!promoted(&manager).is_empty());
+    let recovered = recovered(&manager);
+    assert!(recovered.len() >= 20, "{}", recovered.len());
+    assert!(recovered.iter().all(|(_, p, _)| *p == bloat));
+    Ok(())
+}

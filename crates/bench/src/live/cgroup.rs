@@ -1,0 +1,72 @@
+//! A memory cgroup for a trial.
+
+use super::error::BenchError;
+use hawkeye_linux::cgroup::{CgroupVersion, memory_hierarchy};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A memory cgroup of version 2 or 1, removed when dropped.
+#[derive(Debug)]
+pub struct MemoryCgroup {
+    path: PathBuf,
+}
+
+impl MemoryCgroup {
+    /// Makes a cgroup with this limit, without swap.
+    ///
+    /// # Errors
+    /// No cgroup can be made here.
+    pub fn new(name: &str, limit_bytes: u64) -> Result<Self, BenchError> {
+        let failed = |error: io::Error| {
+            BenchError::Impossible(format!("no memory cgroup can be made here: {error}"))
+        };
+        let (version, root) =
+            memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let path = root.join(name);
+        fs::create_dir_all(&path).map_err(failed)?;
+        let group = Self { path };
+        let (limit, swap, most_swap) = match version {
+            CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
+            // Memory and swap together.
+            CgroupVersion::V1 => (
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                limit_bytes,
+            ),
+        };
+        let write = |file: &str, bytes: u64| fs::write(group.path.join(file), bytes.to_string());
+        write(limit, limit_bytes).map_err(failed)?;
+        // Without swap accounting there is no such file.
+        let _ = write(swap, most_swap);
+        Ok(group)
+    }
+
+    /// A command that runs `program` in the cgroup.
+    pub fn command(&self, program: &Path, words: &str) -> Command {
+        let mut command = Command::new("sh");
+        let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+        command.arg("-c").arg(script).arg(&self.path).arg(program);
+        command.args(words.split_whitespace());
+        command
+    }
+}
+
+impl Drop for MemoryCgroup {
+    fn drop(&mut self) {
+        // A member that was just killed takes a moment to leave.
+        for _ in 0..100 {
+            match fs::remove_dir(&self.path) {
+                Ok(()) => return,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+        eprintln!(
+            "hawkeye: the cgroup {} could not be removed",
+            self.path.display()
+        );
+    }
+}

@@ -1,0 +1,416 @@
+//! The state of memory of the machine and of each cgroup, and what follows from it.
+
+use super::adaptive::{Growth, RecoverySpeed, start_percent, time_to_full};
+use super::looking::{LookPace, wanted};
+use super::{Hold, Scope, Shortage, WatermarkTable, Watermarks};
+use crate::error::{SettingError, positive_up_to};
+use crate::observation::{MemoryState, MemoryUse, ProcessId};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Something from which to recover memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoverFrom {
+    /// What.
+    pub scope: Scope,
+    /// The numbers that decided.
+    pub shortage: Shortage,
+}
+
+/// What an assessment came to.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Assessment {
+    /// Whether promotion goes on at all, or why not. A process whose group is short is held apart,
+    /// by [`MemoryGuard::may_promote`].
+    pub promotion: Result<(), Hold>,
+    /// Everything that is short of memory; empty when nothing is to be recovered.
+    pub recover: Vec<RecoverFrom>,
+}
+
+/// Watches the watermarks of the machine and of each cgroup, and memory pressure.
+///
+/// The machine and the groups each have a state of their own: recovering from the moment they are
+/// over the mark at which it starts (the high watermark, or an earlier one while use grows fast)
+/// until they are under the low one. While they are, nothing is promoted in them. A group that is no
+/// longer shown is forgotten.
+#[derive(Clone, Debug)]
+pub struct MemoryGuard {
+    table: WatermarkTable,
+    pressure_limit_percent: f64,
+    /// The machine first; empty while the state of memory is not known.
+    watched: Vec<Watched>,
+    /// What was known when sight was lost.
+    unseen: Vec<Watched>,
+    /// The groups of each process, as places in `watched`.
+    groups: HashMap<ProcessId, Vec<usize>>,
+    speed: RecoverySpeed,
+    pace: LookPace,
+}
+
+/// Huge pages to recover from are listed anew when the list is older than this ...
+const LIST_AGE: Duration = Duration::from_secs(10);
+/// ... or so much was allocated since, in bytes, or this share of what there is.
+const LIST_GROWTH: f64 = (32u64 << 20) as f64;
+const LIST_GROWTH_SHARE: f64 = 1.0 / 64.0;
+/// Who would be out of memory within this time is in danger.
+const DANGER: Duration = Duration::from_secs(3);
+
+/// The machine or a group.
+#[derive(Clone, Debug)]
+struct Watched {
+    scope: Scope,
+    marks: Watermarks,
+    usage: MemoryUse,
+    pressure_percent: Option<f64>,
+    /// Of a group; the machine's are all.
+    members: Vec<ProcessId>,
+    growth: Growth,
+    start_percent: f64,
+    recovering: bool,
+    read_at: Duration,
+    /// When its huge pages were last listed, and all growth until then, in bytes.
+    listed: Option<(Duration, f64)>,
+}
+
+impl Watched {
+    fn new(scope: Scope, marks: Watermarks, usage: MemoryUse) -> Self {
+        Self {
+            scope,
+            marks,
+            usage,
+            pressure_percent: None,
+            members: Vec::new(),
+            growth: Growth::default(),
+            start_percent: marks.high_percent(),
+            recovering: false,
+            read_at: Duration::ZERO,
+            listed: None,
+        }
+    }
+
+    fn read(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
+        self.usage = usage;
+        self.read_at = now;
+        self.growth.note(now, usage.used_bytes);
+        self.decide(speed);
+    }
+
+    fn decide(&mut self, speed: RecoverySpeed) {
+        let used = self.usage.percent();
+        self.start_percent = start_percent(
+            self.marks,
+            self.usage.total_bytes,
+            self.growth.bytes_per_s(),
+            speed.bytes_per_s(),
+        );
+        self.recovering =
+            used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
+    }
+
+    fn account(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
+        self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
+        self.growth.note_own(taken_bytes);
+        self.decide(speed);
+    }
+
+    fn shortage(&self) -> Option<Shortage> {
+        self.recovering.then(|| Shortage {
+            used_percent: self.usage.percent(),
+            start_percent: self.start_percent,
+            growth_bytes_per_s: self.growth.bytes_per_s() as u64,
+        })
+    }
+
+    /// Why nothing of it is promoted, if so.
+    fn hold(&self, pressure_limit_percent: f64) -> Option<Hold> {
+        let scope = || self.scope.clone();
+        if let Some(shortage) = self.shortage() {
+            let used_percent = shortage.used_percent;
+            let high_percent = self.marks.high_percent();
+            return Some(if used_percent > high_percent {
+                Hold::AboveHigh {
+                    scope: scope(),
+                    used_percent,
+                    high_percent,
+                }
+            } else if used_percent > self.start_percent {
+                Hold::FillingUp {
+                    scope: scope(),
+                    used_percent,
+                    start_percent: self.start_percent,
+                    growth_bytes_per_s: shortage.growth_bytes_per_s,
+                }
+            } else {
+                Hold::Recovering {
+                    scope: scope(),
+                    used_percent,
+                    low_percent: self.marks.low_percent(),
+                }
+            });
+        }
+        let pressure_percent = self
+            .pressure_percent
+            .filter(|percent| *percent > pressure_limit_percent)?;
+        Some(Hold::Pressure {
+            scope: scope(),
+            pressure_percent,
+            limit_percent: pressure_limit_percent,
+        })
+    }
+
+    /// Why `bytes` more would be too much.
+    fn crossing(&self, bytes: u64) -> Option<Hold> {
+        let with = MemoryUse {
+            used_bytes: self.usage.used_bytes.saturating_add(bytes),
+            ..self.usage
+        };
+        (with.percent() > self.start_percent).then(|| Hold::WouldCross {
+            scope: self.scope.clone(),
+            used_percent: self.usage.percent(),
+            bytes,
+            start_percent: self.start_percent,
+        })
+    }
+
+    /// Whether huge pages may have appeared that are not listed.
+    fn outdated(&self, now: Duration) -> bool {
+        let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
+        self.listed.is_none_or(|(at, grown)| {
+            now >= at.saturating_add(LIST_AGE) || self.growth.total_bytes() - grown >= enough
+        })
+    }
+
+    fn list(&mut self, now: Duration) {
+        self.listed = Some((now, self.growth.total_bytes()));
+    }
+
+    fn in_danger(&self) -> bool {
+        self.recovering
+            && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < DANGER)
+    }
+}
+
+impl MemoryGuard {
+    /// Pressure above which nothing is promoted unless set, in per cent (10).
+    pub const DEFAULT_PRESSURE_LIMIT_PERCENT: f64 = 10.0;
+
+    /// Keeps to `watermarks`, and holds promotion while PSI "some avg10" is more than
+    /// `pressure_limit_percent` (over 0, at most 100; 100: never). Holds until the first assessment.
+    pub fn new(
+        watermarks: impl Into<WatermarkTable>,
+        pressure_limit_percent: f64,
+    ) -> Result<Self, SettingError> {
+        let pressure_limit_percent = positive_up_to(
+            100.0,
+            pressure_limit_percent,
+            "memory pressure limit (%)",
+            "over 0 and at most 100",
+        )?;
+        Ok(Self {
+            table: watermarks.into(),
+            pressure_limit_percent,
+            watched: Vec::new(),
+            unseen: Vec::new(),
+            groups: HashMap::new(),
+            speed: RecoverySpeed::default(),
+            pace: LookPace::default(),
+        })
+    }
+
+    /// Changes the watermarks, from the next assessment on. What is recovering goes on until under the
+    /// new low mark.
+    pub fn set_watermarks(&mut self, watermarks: impl Into<WatermarkTable>) {
+        self.table = watermarks.into();
+    }
+
+    /// Takes in the state of memory at `now`.
+    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Assessment {
+        let mut before = std::mem::take(&mut self.watched);
+        before.append(&mut self.unseen);
+        let mut known: HashMap<Scope, Watched> =
+            before.into_iter().map(|w| (w.scope.clone(), w)).collect();
+        self.groups.clear();
+        let mut watch = |scope: Scope, usage, pressure_percent, members: &[ProcessId]| {
+            let marks = self.table.of(&scope);
+            let mut watched = known
+                .remove(&scope)
+                .unwrap_or_else(|| Watched::new(scope, marks, usage));
+            watched.marks = marks;
+            watched.pressure_percent = pressure_percent;
+            if watched.members != members {
+                watched.members = members.to_vec();
+                watched.listed = None;
+            }
+            watched.read(now, usage, self.speed);
+            for member in members {
+                let place = self.watched.len();
+                self.groups.entry(*member).or_default().push(place);
+            }
+            self.watched.push(watched);
+        };
+        watch(Scope::Machine, state.machine, state.pressure_percent, &[]);
+        for group in &state.groups {
+            let scope = Scope::Group(group.name.clone());
+            watch(scope, group.usage, group.pressure_percent, &group.members);
+        }
+        Assessment {
+            promotion: self.held().map_or(Ok(()), Err),
+            recover: self.recover_from(),
+        }
+    }
+
+    /// Takes in a look at the machine or one group in between (see [`due`](Self::due)).
+    pub fn note_use(&mut self, now: Duration, scope: &Scope, usage: MemoryUse) {
+        let speed = self.speed;
+        if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
+            watched.read(now, usage, speed);
+        }
+    }
+
+    /// Reckons with what a promotion took from memory, or a recovery gave back (below 0), until memory
+    /// is next looked at.
+    pub fn account(&mut self, process: ProcessId, taken_bytes: i64) {
+        let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        for place in std::iter::once(0).chain(groups.iter().copied()) {
+            if let Some(watched) = self.watched.get_mut(place) {
+                watched.account(taken_bytes, self.speed);
+            }
+        }
+    }
+
+    /// A huge page was searched and split in `took`, and gave back so much.
+    pub fn note_recovered(&mut self, bytes: u64, took: Duration) {
+        self.speed.note(bytes, took);
+    }
+
+    /// The state of memory could not be read: nothing is promoted or recovered until it is assessed
+    /// again. Who was recovering still is then.
+    pub fn lose_sight(&mut self) {
+        self.unseen.append(&mut self.watched);
+        self.groups.clear();
+    }
+
+    /// Everything that is to be recovered from was searched. Where the list of huge pages is up to
+    /// date there is nothing left to recover: what is in use is in use. Recovery starts again when
+    /// memory is over the mark; until then promotion goes on. Whose list is not goes on recovering.
+    pub fn found_nothing_more(&mut self, now: Duration) {
+        for watched in self.watched.iter_mut().filter(|w| !w.outdated(now)) {
+            watched.recovering = false;
+        }
+    }
+
+    /// The processes whose huge pages should be listed now, among `everyone`, because they are to be
+    /// recovered from and new ones may have appeared. They count as listed from then on.
+    pub fn begin_listing(&mut self, now: Duration, everyone: &[ProcessId]) -> Vec<ProcessId> {
+        let mut all = false;
+        let mut members = Vec::new();
+        for watched in &mut self.watched {
+            if watched.recovering && watched.outdated(now) {
+                watched.list(now);
+                all |= watched.scope == Scope::Machine;
+                members.extend_from_slice(&watched.members);
+            }
+        }
+        let wanted = |process: &&ProcessId| all || members.contains(process);
+        everyone.iter().filter(wanted).copied().collect()
+    }
+
+    /// The huge pages of everyone were just listed.
+    pub fn note_listed(&mut self, now: Duration) {
+        self.watched.iter_mut().for_each(|w| w.list(now));
+    }
+
+    /// Why nothing at all is promoted at the moment, if so.
+    pub fn held(&self) -> Option<Hold> {
+        match self.watched.first() {
+            None => Some(Hold::Unknown),
+            Some(machine) => machine.hold(self.pressure_limit_percent),
+        }
+    }
+
+    /// Whether a region of this process may be promoted, by the last assessment, when that takes
+    /// `bytes` of memory more.
+    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), Hold> {
+        let hold = self
+            .held()
+            .or_else(|| {
+                let fullest = self.groups_of(process).max_by(|a, b| {
+                    let rank = |w: &Watched| (w.recovering, w.usage.percent());
+                    let ((a_short, a), (b_short, b)) = (rank(a), rank(b));
+                    a_short.cmp(&b_short).then(a.total_cmp(&b))
+                });
+                fullest.and_then(|w| w.hold(self.pressure_limit_percent))
+            })
+            .or_else(|| {
+                self.groups_of(process)
+                    .find_map(|w| w.hold(self.pressure_limit_percent))
+            })
+            .or_else(|| self.scopes_of(process).find_map(|w| w.crossing(bytes)));
+        hold.map_or(Ok(()), Err)
+    }
+
+    /// Whether memory is to be recovered from anybody, by the last assessment.
+    pub fn is_recovering(&self) -> bool {
+        self.watched.iter().any(|w| w.recovering)
+    }
+
+    /// For the sake of what to recover from this process (its group's, in nested groups the fullest
+    /// one's, rather than the machine's); `None` when it is to be left alone.
+    pub fn shortage(&self, process: ProcessId) -> Option<Shortage> {
+        let machine = self.watched.first().and_then(Watched::shortage);
+        self.groups_of(process)
+            .filter_map(Watched::shortage)
+            .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
+            .or(machine)
+    }
+
+    /// Whether something would be out of memory within seconds at its present growth: then recovery
+    /// comes before all else.
+    pub fn in_danger(&self) -> bool {
+        self.watched.iter().any(Watched::in_danger)
+    }
+
+    /// What should be looked at by `now`, between assessments.
+    pub fn due(&self, now: Duration) -> Vec<Scope> {
+        let due = self.watched.iter().filter(|w| self.look_at(w) <= now);
+        due.map(|w| w.scope.clone()).collect()
+    }
+
+    /// When something should be looked at next; `None`: at the next assessment.
+    pub fn next_look(&self) -> Option<Duration> {
+        self.watched.iter().map(|w| self.look_at(w)).min()
+    }
+
+    /// What looking at what was due cost, in CPU time.
+    pub fn note_look_cost(&mut self, cost: Duration) {
+        self.pace.note(cost);
+    }
+
+    fn look_at(&self, watched: &Watched) -> Duration {
+        let wanted = wanted(watched.usage, watched.growth.bytes_per_s());
+        watched.read_at.saturating_add(self.pace.affordable(wanted))
+    }
+
+    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &Watched> {
+        let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
+        places.iter().filter_map(|place| self.watched.get(*place))
+    }
+
+    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &Watched> {
+        self.watched.iter().take(1).chain(self.groups_of(process))
+    }
+
+    fn recover_from(&self) -> Vec<RecoverFrom> {
+        let short = self.watched.iter().filter_map(|watched| {
+            Some(RecoverFrom {
+                scope: watched.scope.clone(),
+                shortage: watched.shortage()?,
+            })
+        });
+        short.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! How often memory is looked at.
+
+use super::adaptive::time_to_full;
+use crate::observation::MemoryUse;
+use std::time::Duration;
+
+/// Memory is looked at this often at the least, and at the most.
+pub(super) const SELDOM: Duration = Duration::from_secs(1);
+pub(super) const OFTEN: Duration = Duration::from_millis(50);
+/// What one thread can fill at the most: clearing huge pages, in bytes per second.
+const FASTEST_FILL: f64 = 4e9;
+/// Looking takes at most this share of one core.
+const SHARE_OF_A_CORE: f64 = 0.005;
+/// Weight of the newest look in the average of what one costs.
+const NEWEST: f64 = 0.2;
+
+/// The time until something should be looked at again: half of the time in which it could be full, at
+/// its growth or, as a program may start to grow at any time, at the speed of page faults.
+pub(super) fn wanted(usage: MemoryUse, growth_bytes_per_s: f64) -> Duration {
+    let fastest = growth_bytes_per_s.max(FASTEST_FILL);
+    let full = time_to_full(usage, fastest).unwrap_or(Duration::MAX);
+    (full / 2).clamp(OFTEN, SELDOM)
+}
+
+/// Keeps the looks in between to a small share of one core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LookPace {
+    cost_s: f64,
+}
+
+impl LookPace {
+    /// What the last look cost in CPU time.
+    pub(super) fn note(&mut self, cost: Duration) {
+        self.cost_s += NEWEST * (cost.as_secs_f64() - self.cost_s);
+    }
+
+    /// `wanted`, or longer where looking that often would cost too much; at most a second.
+    pub(super) fn affordable(self, wanted: Duration) -> Duration {
+        let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
+        wanted.max(least).min(SELDOM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {
+        MemoryUse {
+            used_bytes: used_mib << 20,
+            total_bytes: total_mib << 20,
+        }
+    }
+
+    #[test]
+    fn more_often_the_less_room_there_is() {
+        assert_eq!(wanted(usage(4096, 24 << 10), 0.0), SELDOM);
+        let half = wanted(usage(1024, 2048), 0.0);
+        assert!(half > OFTEN && half < SELDOM / 5, "{half:?}");
+        assert_eq!(wanted(usage(1800, 2048), 0.0), OFTEN);
+        assert_eq!(wanted(usage(3000, 2048), 0.0), OFTEN);
+        assert!(wanted(usage(1024, 2048), 8e9) < half);
+    }
+
+    #[test]
+    fn looking_is_kept_cheap() {
+        let mut pace = LookPace::default();
+        assert_eq!(pace.affordable(OFTEN), OFTEN);
+        (0..50).for_each(|_| pace.note(Duration::from_micros(50)));
+        assert_eq!(pace.affordable(OFTEN), OFTEN);
+        // Fifty groups: 2 ms a look.
+        (0..50).for_each(|_| pace.note(Duration::from_millis(2)));
+        let paced = pace.affordable(OFTEN).as_secs_f64();
+        assert!((paced - 0.4).abs() < 0.01, "{paced}");
+        (0..50).for_each(|_| pace.note(Duration::from_secs(1)));
+        assert_eq!(pace.affordable(OFTEN), SELDOM);
+    }
+}
