@@ -26,6 +26,7 @@ mod invariants;
 mod machine;
 mod managed;
 mod marks;
+pub mod mmu;
 mod process;
 mod region;
 mod rng;
