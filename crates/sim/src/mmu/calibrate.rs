@@ -18,20 +18,21 @@ pub struct WalkCosts {
     pub dependent_ns: f64,
 }
 
-/// Fewest reads of each kind.
-const MIN_READS: u64 = 1 << 19;
+/// Fewest reads of each kind. Otherwise each page is read once, after it was once before.
+const MIN_READS: u64 = 1 << 17;
 
 /// Measures with tight loops over `bytes` of memory: one read of each base page in order, random
 /// reads, and a chase, each under base pages and under huge ones, whose walks (none, while the second
 /// TLB level reaches over `bytes`) are taken off.
 ///
-/// Walks get dearer with `bytes`, as less of the page tables is in the caches.
+/// Walks get dearer with `bytes`, as less of the page tables is in the caches: calibrate over about as
+/// much memory as the programs use.
 ///
 /// # Errors
 ///
 /// A processor or footprint that can't be simulated.
 pub fn calibrate(processor: &Processor, bytes: u64) -> Result<WalkCosts, MmuError> {
-    let reads = (2 * bytes / BASE_PAGE_BYTES).max(MIN_READS);
+    let reads = (bytes / BASE_PAGE_BYTES).max(MIN_READS);
     let cost = |pattern| -> Result<f64, MmuError> {
         let truth = Truth::measure(processor, pattern, bytes, reads, 1)?;
         Ok(truth.walk_ns().map_or(0.0, |ns| ns.max(0.0)))

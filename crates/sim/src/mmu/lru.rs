@@ -41,7 +41,7 @@ impl Shape {
 
 /// What became of a tag that was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum Lookup {
     /// It was there.
     Hit,
     /// It was not.
@@ -51,7 +51,7 @@ pub(crate) enum Access {
     },
 }
 
-impl Access {
+impl Lookup {
     #[inline]
     pub(crate) fn is_hit(self) -> bool {
         self == Self::Hit
@@ -93,7 +93,7 @@ impl LruSets {
     /// Uses `tag`. It is the most recently used one afterwards; if it was not there, the least
     /// recently used one has made room.
     #[inline]
-    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Access {
+    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
         let ways = self.set(set);
         // Moves everything back by one way up to where the tag was. Several ways at a time, so that
         // the compiler has something to make vectors of: this is where the simulator's time goes.
@@ -163,15 +163,15 @@ impl LruSets {
 /// Puts `first` in front of some ways and moves the others back by one, up to where `tag` was or else
 /// until the last has made room.
 #[inline]
-fn move_back(ways: &mut [u32], tag: u32, first: u32) -> Access {
+fn move_back(ways: &mut [u32], tag: u32, first: u32) -> Lookup {
     let mut moved = first;
     for way in ways {
         std::mem::swap(way, &mut moved);
         if moved == tag {
-            return Access::Hit;
+            return Lookup::Hit;
         }
     }
-    Access::Miss { evicted: moved }
+    Lookup::Miss { evicted: moved }
 }
 
 #[cfg(test)]

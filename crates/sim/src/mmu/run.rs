@@ -23,7 +23,6 @@ const MAX_BYTES: u64 = 1 << 40;
 #[derive(Clone, Debug)]
 pub struct Run {
     regions: usize,
-    size: PageSize,
     accesses: Accesses,
     bits: AccessBits,
     pipeline: Pipeline,
@@ -53,7 +52,6 @@ impl Run {
         let regions = (bytes / HUGE_PAGE_BYTES) as usize;
         Ok(Self {
             regions,
-            size,
             accesses: Accesses::new(pattern, bytes, seed),
             bits: AccessBits::new(regions, size),
             pipeline: Pipeline::new(processor, bytes, size),
@@ -116,11 +114,6 @@ impl Run {
     pub fn accessed(&self, region: RegionAddr) -> [u64; 8] {
         let bits = self.index(region).map(|index| self.bits.of_region(index));
         bits.unwrap_or_default()
-    }
-
-    /// Size of the pages that map its memory.
-    pub fn page_size(&self) -> PageSize {
-        self.size
     }
 
     /// Time on the processor so far.

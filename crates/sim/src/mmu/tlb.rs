@@ -1,6 +1,6 @@
 //! Two levels of TLB for data.
 
-use super::lru::{Access, LruSets, Shape};
+use super::lru::{Lookup, LruSets, Shape};
 use super::page::{Page, PageSize};
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ impl Tlb {
             return Found::L1;
         }
         let (set, tag) = place(&self.l2, page);
-        let Access::Miss { evicted } = self.l2.access(set, tag) else {
+        let Lookup::Miss { evicted } = self.l2.access(set, tag) else {
             return Found::L2;
         };
         if page.size == PageSize::Huge && self.l2.count(set, is_huge) > self.l2_huge_ways {
@@ -207,7 +207,7 @@ mod tests {
         #[test]
         fn what_is_forgotten_is_walked_for_again(numbers in proptest::collection::vec(0u64..3000, 1..300)) {
             let l1 = L1Tlb::Split { base: Shape::new(64, 4), huge: Shape::new(32, 4) };
-            let mut tlb = Tlb::new(l1, l2(4096, 8, 8));
+            let mut tlb = Tlb::new(l1, l2(8192, 16, 16));
             for number in &numbers {
                 tlb.look_up(base(*number));
                 tlb.look_up(huge(*number));
