@@ -134,11 +134,6 @@ impl LruSets {
         chosen.count()
     }
 
-    #[inline]
-    fn set(&mut self, set: usize) -> &mut [u32] {
-        &mut self.tags[set * self.ways..][..self.ways]
-    }
-
     /// Drops every entry for which `keep` is false, asked with its set and tag.
     pub(crate) fn retain(&mut self, keep: impl Fn(usize, u32) -> bool) {
         for (set, ways) in self.tags.chunks_exact_mut(self.ways).enumerate() {
@@ -157,6 +152,12 @@ impl LruSets {
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         self.tags.fill(EMPTY);
+    }
+
+    /// Tags of a set, the most recently used first.
+    #[inline]
+    fn set(&mut self, set: usize) -> &mut [u32] {
+        &mut self.tags[set * self.ways..][..self.ways]
     }
 }
 

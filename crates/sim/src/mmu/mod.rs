@@ -17,8 +17,9 @@
 //!   dependent ones don't (`pipeline.rs`).
 //! - A page's access bit is set by a walk, never by a TLB hit.
 //!
-//! Left out: instruction fetch and stores, prefetches of translations for the next page, other
-//! threads, nested paging, and what a walk takes beside its loads.
+//! Left out: instruction fetch and stores, other threads, nested paging, what a walk takes beside its
+//! loads, and what processors do against walks of streams (Intel's next-page prefetcher, AMD's
+//! coalescing of neighbouring entries), so that these cost a little more here than in reality.
 //!
 //! ```
 //! use hawkeye_sim::mmu::{Pattern, SKYLAKE, Truth};

@@ -67,10 +67,10 @@ impl Pattern {
         theta: 0.99,
         instructions: 120,
     };
-    /// Every word in order.
+    /// Every word in order, and a little done with each.
     pub const SEQUENTIAL: Self = Self::Stride {
         bytes: 8,
-        instructions: 5,
+        instructions: 12,
     };
     /// One word of each base page, in order.
     pub const STRIDE_4K: Self = Self::Stride {
