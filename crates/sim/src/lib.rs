@@ -11,6 +11,9 @@
 //!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; there are no caches and no TLBs yet, so
 //!   what huge pages bring doesn't depend on how much memory is in use, but on what share of the
 //!   accesses the program's specification lets miss. Counters of it are exact.
+//!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; caches and TLBs are not part of it, so
+//!   what huge pages bring doesn't depend on how much memory is in use. They are modelled by [`mmu`],
+//!   for one program at a time.
 //! - Programs run while the manager's calls are under way, each on a core of its own, and pay for
 //!   the first touch of a page after its access bit was cleared, and for page faults.
 //! - A huge frame can be had whenever 2 MiB are free: memory is never fragmented, whatever it is made
@@ -28,6 +31,7 @@ mod invariants;
 mod machine;
 mod managed;
 mod marks;
+pub mod mmu;
 mod process;
 mod region;
 mod rng;

@@ -1,6 +1,9 @@
 //! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood: "Fast
 //! splittable pseudorandom number generators", 2014).
 
+use rand_core::RngCore;
+use rand_core::impls::fill_bytes_via_next;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -19,10 +22,31 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// A number under `bound`, all equally likely (to within `bound / 2^64`); 0 for a bound of 0.
+    #[inline]
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
     /// True with this probability (0-1).
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         const STEPS: f64 = (1u64 << 53) as f64;
         ((self.next() >> 11) as f64) < probability * STEPS
+    }
+}
+
+/// For distributions of other crates.
+impl RngCore for Rng {
+    fn next_u32(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.next()
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        fill_bytes_via_next(self, bytes);
     }
 }
 

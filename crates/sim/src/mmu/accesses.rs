@@ -1,0 +1,343 @@
+//! The accesses of a pattern, one after the other.
+
+use super::caches::CACHE_LINE_BYTES;
+use super::pattern::Pattern;
+use super::scatter::Scatter;
+use crate::rng::Rng;
+use hawkeye_policy::BASE_PAGE_BYTES;
+use rand_distr::Distribution;
+
+/// One load of the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// Where, in bytes from the begin of the memory.
+    pub(crate) offset: u64,
+    /// Whether its address is known only when the access before it has its data.
+    pub(crate) after_previous: bool,
+    /// Instructions since the access before it, itself included.
+    pub(crate) instructions: u32,
+}
+
+/// Bytes of what is read at random.
+const WORD_BYTES: u64 = 8;
+/// Bytes of an entry or node of a hash table.
+const ENTRY_BYTES: u64 = 32;
+/// Instructions from a pointer to what it points to, and from one line of a value to the next.
+const STEP_INSTRUCTIONS: u32 = 8;
+/// A key-value store's hash table and its entries as parts of its memory; values take the rest. So
+/// it is about with values of some hundred bytes to some thousand.
+const TABLE_PART: u64 = 64;
+const ENTRIES_PART: u64 = 16;
+/// The array of buckets as a part of a hash map's memory.
+const BUCKETS_PART: u64 = 8;
+
+/// Draws the accesses of a pattern.
+#[derive(Clone, Debug)]
+pub(crate) struct Accesses {
+    bytes: u64,
+    rng: Rng,
+    generator: Generator,
+}
+
+#[derive(Clone, Debug)]
+enum Generator {
+    Random {
+        instructions: u32,
+    },
+    Zipf {
+        ranks: rand_distr::Zipf<f64>,
+        pages: Scatter,
+        instructions: u32,
+    },
+    Stride {
+        distance: u64,
+        next: u64,
+        instructions: u32,
+    },
+    Chase {
+        lines: Scatter,
+        next: u64,
+        instructions: u32,
+    },
+    HotSpot {
+        hot_bytes: u64,
+        hot_reads: f64,
+        instructions: u32,
+    },
+    KeyValue {
+        value_lines: u32,
+        /// Reads of this request that are done.
+        done: u32,
+        /// The line of the value that was read last.
+        value: u64,
+        instructions: u32,
+    },
+    HashMap {
+        /// Reads of this look-up that are done.
+        done: u32,
+        instructions: u32,
+    },
+}
+
+impl Accesses {
+    /// Accesses to `bytes` of memory, at least one region; the pattern has been checked.
+    pub(crate) fn new(pattern: Pattern, bytes: u64, seed: u64) -> Self {
+        let mut rng = Rng::new(seed, 0);
+        let generator = match pattern {
+            Pattern::Random { instructions } => Generator::Random { instructions },
+            Pattern::Zipf {
+                theta,
+                instructions,
+            } => {
+                let pages = bytes / BASE_PAGE_BYTES;
+                match rand_distr::Zipf::new(pages as f64, theta) {
+                    Ok(ranks) => Generator::Zipf {
+                        ranks,
+                        pages: Scatter::new(pages, &mut rng),
+                        instructions,
+                    },
+                    // Only of no pages, or for a theta that was refused before.
+                    Err(_) => Generator::Random { instructions },
+                }
+            }
+            Pattern::Stride {
+                bytes: distance,
+                instructions,
+            } => Generator::Stride {
+                distance,
+                next: 0,
+                instructions,
+            },
+            Pattern::Chase { instructions } => Generator::Chase {
+                lines: Scatter::new(bytes / CACHE_LINE_BYTES, &mut rng),
+                next: 0,
+                instructions,
+            },
+            Pattern::HotSpot {
+                hot_memory,
+                hot_reads,
+                instructions,
+            } => Generator::HotSpot {
+                hot_bytes: ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES),
+                hot_reads,
+                instructions,
+            },
+            Pattern::KeyValue {
+                value_bytes,
+                instructions,
+            } => Generator::KeyValue {
+                value_lines: value_bytes.div_ceil(CACHE_LINE_BYTES as u32),
+                done: 0,
+                value: 0,
+                instructions,
+            },
+            Pattern::HashMap { instructions } => Generator::HashMap {
+                done: 0,
+                instructions,
+            },
+        };
+        Self {
+            bytes,
+            rng,
+            generator,
+        }
+    }
+
+    /// The next one.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Access {
+        let (bytes, rng) = (self.bytes, &mut self.rng);
+        match &mut self.generator {
+            Generator::Random { instructions } => {
+                independent(draw(rng, 0, bytes, WORD_BYTES), *instructions)
+            }
+            Generator::Zipf {
+                ranks,
+                pages,
+                instructions,
+            } => {
+                let page = pages.of(ranks.sample(rng) as u64 - 1) * BASE_PAGE_BYTES;
+                let word = draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES);
+                independent(word, *instructions)
+            }
+            Generator::Stride {
+                distance,
+                next,
+                instructions,
+            } => {
+                let offset = *next;
+                *next = offset.saturating_add(*distance);
+                if *next >= bytes {
+                    *next = 0;
+                }
+                independent(offset, *instructions)
+            }
+            Generator::Chase {
+                lines,
+                next,
+                instructions,
+            } => {
+                let line = lines.of(*next);
+                *next = (*next + 1) % (bytes / CACHE_LINE_BYTES);
+                dependent(line * CACHE_LINE_BYTES, *instructions)
+            }
+            Generator::HotSpot {
+                hot_bytes,
+                hot_reads,
+                instructions,
+            } => {
+                let cold_bytes = bytes - *hot_bytes;
+                let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(*hot_reads) {
+                    (0, *hot_bytes)
+                } else {
+                    (*hot_bytes, cold_bytes)
+                };
+                independent(draw(rng, begin, length, WORD_BYTES), *instructions)
+            }
+            Generator::KeyValue {
+                value_lines,
+                done,
+                value,
+                instructions,
+            } => {
+                let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
+                let step = *done;
+                *done = (step + 1) % (2 + *value_lines);
+                match step {
+                    0 => independent(draw(rng, 0, table, WORD_BYTES), *instructions),
+                    1 => dependent(draw(rng, table, entries, ENTRY_BYTES), STEP_INSTRUCTIONS),
+                    2 => {
+                        let begin = table + entries;
+                        let value_bytes = u64::from(*value_lines) * CACHE_LINE_BYTES;
+                        *value = draw(rng, begin, bytes - begin, value_bytes);
+                        dependent(*value, STEP_INSTRUCTIONS)
+                    }
+                    _ => {
+                        *value += CACHE_LINE_BYTES;
+                        independent(*value, STEP_INSTRUCTIONS)
+                    }
+                }
+            }
+            Generator::HashMap { done, instructions } => {
+                let buckets = bytes / BUCKETS_PART;
+                let step = *done;
+                *done = (step + 1) % 3;
+                match step {
+                    0 => independent(draw(rng, 0, buckets, WORD_BYTES), *instructions),
+                    _ => {
+                        let object = draw(rng, buckets, bytes - buckets, ENTRY_BYTES);
+                        dependent(object, STEP_INSTRUCTIONS)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn independent(offset: u64, instructions: u32) -> Access {
+    Access {
+        offset,
+        after_previous: false,
+        instructions,
+    }
+}
+
+fn dependent(offset: u64, instructions: u32) -> Access {
+    Access {
+        offset,
+        after_previous: true,
+        instructions,
+    }
+}
+
+/// One of the items of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
+#[inline]
+fn draw(rng: &mut Rng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
+    begin + rng.below(bytes / item_bytes) * item_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64 << 20;
+
+    fn take(pattern: Pattern, seed: u64, count: usize) -> Vec<Access> {
+        let mut accesses = Accesses::new(pattern, BYTES, seed);
+        (0..count).map(|_| accesses.next()).collect()
+    }
+
+    #[test]
+    fn all_stay_in_memory_and_repeat_with_their_seed() {
+        let all_hot = Pattern::HotSpot {
+            hot_memory: 1.0,
+            hot_reads: 0.5,
+            instructions: 1,
+        };
+        for (name, pattern) in Pattern::ALL.into_iter().chain([("all hot", all_hot)]) {
+            let accesses = take(pattern, 1, 20_000);
+            let possible = |a: &Access| a.instructions > 0 && a.offset < BYTES;
+            assert!(accesses.iter().all(possible), "{name}");
+            assert_eq!(accesses, take(pattern, 1, 20_000), "{name}");
+            let regular = matches!(pattern, Pattern::Stride { .. });
+            assert_eq!(accesses == take(pattern, 2, 20_000), regular, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_stride_starts_again_where_memory_ends() {
+        let laps = take(Pattern::STRIDE_64K, 1, 2049);
+        assert_eq!(laps[1].offset, 64 << 10);
+        assert_eq!(laps[1023].offset, BYTES - (64 << 10));
+        assert_eq!((laps[1024].offset, laps[2048].offset), (0, 0));
+    }
+
+    #[test]
+    fn a_chase_reads_every_line_once_a_lap() {
+        let lines = (BYTES / CACHE_LINE_BYTES) as usize;
+        let accesses = take(Pattern::CHASE, 3, 2 * lines);
+        assert!(accesses.iter().all(|access| access.after_previous));
+        let (first, second) = accesses.split_at(lines);
+        assert_eq!(first, second);
+        let mut offsets: Vec<u64> = first.iter().map(|access| access.offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        assert_eq!(offsets.len(), lines);
+    }
+
+    #[test]
+    fn popular_pages_get_their_share() {
+        let mut counts = std::collections::HashMap::new();
+        for access in take(Pattern::ZIPF, 1, 100_000) {
+            *counts
+                .entry(access.offset / BASE_PAGE_BYTES)
+                .or_insert(0u32) += 1;
+        }
+        let mut counts: Vec<u32> = counts.into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        // The sum of 1 / r^0.99 over 16,384 pages is 10.8.
+        assert!((8_800..9_700).contains(&counts[0]), "{}", counts[0]);
+        let second = f64::from(counts[0]) / f64::from(counts[1]);
+        assert!((1.8..2.2).contains(&second), "{second}");
+    }
+
+    #[test]
+    fn hot_reads_go_to_hot_memory() {
+        let accesses = take(Pattern::HOT_SPOT, 1, 100_000);
+        let hot = accesses.iter().filter(|a| a.offset < BYTES / 10).count();
+        assert!((89_000..91_000).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn a_request_leads_from_its_bucket_to_the_last_line_of_its_value() {
+        let requests = take(Pattern::REDIS, 1, 3 * 66);
+        for request in requests.chunks_exact(66) {
+            assert!(request[0].offset < BYTES / 64);
+            assert_eq!(request[0].instructions, 2500);
+            assert!((BYTES / 64..BYTES / 64 + BYTES / 16).contains(&request[1].offset));
+            assert!(request[1].after_previous && request[2].after_previous);
+            let value = request[2..].windows(2);
+            assert!(value.into_iter().all(|w| w[1].offset - w[0].offset == 64));
+        }
+    }
+}

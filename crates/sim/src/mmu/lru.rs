@@ -1,0 +1,239 @@
+//! Sets of a few ways each, with exact least-recently-used replacement: what TLBs, page-walk caches
+//! and data caches are made of.
+//!
+//! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
+//! front, and the tag at the end falls out.
+
+use serde::Serialize;
+
+/// No page and no line: tags are of at most 31 bits.
+const EMPTY: u32 = u32::MAX;
+
+/// Ways that are compared before a branch is taken.
+const CHUNK: usize = 4;
+
+/// Size of a set-associative structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    /// Entries in all. Over `ways` it is a power of two.
+    pub entries: u32,
+    /// Entries in one set; as many as `entries` where any entry can hold anything.
+    pub ways: u32,
+}
+
+impl Shape {
+    /// `entries` in sets of `ways`.
+    pub const fn new(entries: u32, ways: u32) -> Self {
+        Self { entries, ways }
+    }
+
+    /// One set.
+    pub const fn fully_associative(entries: u32) -> Self {
+        Self::new(entries, entries)
+    }
+
+    /// Number of sets, if it is a whole power of two.
+    pub(crate) fn sets(self) -> Option<u32> {
+        let sets = self.entries.checked_div(self.ways)?;
+        (sets.is_power_of_two() && sets * self.ways == self.entries).then_some(sets)
+    }
+}
+
+/// What became of a tag that was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// It was there.
+    Hit,
+    /// It was not.
+    Miss {
+        /// What made room; [`EMPTY`] if there was room.
+        evicted: u32,
+    },
+}
+
+impl Lookup {
+    #[inline]
+    pub(crate) fn is_hit(self) -> bool {
+        self == Self::Hit
+    }
+}
+
+/// Tags by set. Which set a tag belongs to is the user's business.
+#[derive(Clone, Debug)]
+pub(crate) struct LruSets {
+    tags: Vec<u32>,
+    ways: usize,
+    set_bits: u32,
+}
+
+impl LruSets {
+    /// Empty. The shape must have a power of two of sets; what is over it is left out.
+    pub(crate) fn new(shape: Shape) -> Self {
+        let ways = shape.ways.max(1);
+        let set_bits = (shape.entries / ways).max(1).ilog2();
+        Self {
+            tags: vec![EMPTY; (ways as usize) << set_bits],
+            ways: ways as usize,
+            set_bits,
+        }
+    }
+
+    /// Bits of a key that choose its set.
+    pub(crate) fn set_bits(&self) -> u32 {
+        self.set_bits
+    }
+
+    /// The lowest bits of `key` as its set, and the others.
+    #[inline]
+    pub(crate) fn split(&self, key: u64) -> (usize, u32) {
+        let set = key & ((1 << self.set_bits) - 1);
+        (set as usize, (key >> self.set_bits) as u32)
+    }
+
+    /// Uses `tag`. It is the most recently used one afterwards; if it was not there, the least
+    /// recently used one has made room.
+    #[inline]
+    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
+        let ways = self.set(set);
+        // Moves everything back by one way up to where the tag was. Several ways at a time, with one
+        // branch for them: half of the simulator's time goes here.
+        let mut moved = tag;
+        let mut chunks = ways.chunks_exact_mut(CHUNK);
+        for chunk in &mut chunks {
+            let mut found = false;
+            for way in chunk.iter() {
+                found |= *way == tag;
+            }
+            if found {
+                return move_back(chunk, tag, moved);
+            }
+            let last = chunk[CHUNK - 1];
+            chunk.copy_within(..CHUNK - 1, 1);
+            chunk[0] = moved;
+            moved = last;
+        }
+        move_back(chunks.into_remainder(), tag, moved)
+    }
+
+    /// After a miss: lets the least recently used of the tags that `choose` is true for make room
+    /// instead of `evicted`. If there is none, nothing happens.
+    pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
+        let ways = self.set(set);
+        if let Some(way) = ways.iter().rposition(|tag| *tag != EMPTY && choose(*tag)) {
+            ways.copy_within(way + 1.., way);
+            if let Some(last) = ways.last_mut() {
+                *last = evicted;
+            }
+        }
+    }
+
+    /// How many tags of a set there are that `choose` is true for.
+    pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
+        let ways = &self.tags[set * self.ways..][..self.ways];
+        let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
+        chosen.count()
+    }
+
+    /// Drops every entry for which `keep` is false, asked with its set and tag.
+    pub(crate) fn retain(&mut self, keep: impl Fn(usize, u32) -> bool) {
+        for (set, ways) in self.tags.chunks_exact_mut(self.ways).enumerate() {
+            let mut kept = 0;
+            for way in 0..ways.len() {
+                let tag = ways[way];
+                if tag != EMPTY && keep(set, tag) {
+                    ways[kept] = tag;
+                    kept += 1;
+                }
+            }
+            ways[kept..].fill(EMPTY);
+        }
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        self.tags.fill(EMPTY);
+    }
+
+    /// Tags of a set, the most recently used first.
+    #[inline]
+    fn set(&mut self, set: usize) -> &mut [u32] {
+        &mut self.tags[set * self.ways..][..self.ways]
+    }
+}
+
+/// Puts `first` in front of some ways and moves the others back by one, up to where `tag` was or else
+/// until the last has made room.
+#[inline]
+fn move_back(ways: &mut [u32], tag: u32, first: u32) -> Lookup {
+    let mut moved = first;
+    for way in ways {
+        std::mem::swap(way, &mut moved);
+        if moved == tag {
+            return Lookup::Hit;
+        }
+    }
+    Lookup::Miss { evicted: moved }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_least_recently_used_makes_room() {
+        let mut sets = LruSets::new(Shape::new(4, 2));
+        for (tag, hit) in [(1, false), (2, false), (1, true), (3, false), (1, true)] {
+            assert_eq!(sets.access(0, tag).is_hit(), hit, "{tag}");
+        }
+        assert!(!sets.access(0, 2).is_hit(), "2 made room for 3");
+        assert!(!sets.access(1, 1).is_hit(), "sets share nothing");
+    }
+
+    #[test]
+    fn what_is_dropped_leaves_room() {
+        let mut sets = LruSets::new(Shape::fully_associative(3));
+        for tag in 1..=3 {
+            sets.access(0, tag);
+        }
+        sets.retain(|_, tag| tag != 3);
+        assert!(!sets.access(0, 4).is_hit());
+        assert!(sets.access(0, 1).is_hit() && sets.access(0, 2).is_hit());
+        sets.clear();
+        assert!(!sets.access(0, 1).is_hit());
+    }
+
+    #[test]
+    fn only_a_power_of_two_of_sets_is_a_shape() {
+        assert_eq!(Shape::new(1536, 12).sets(), Some(128));
+        assert_eq!(Shape::fully_associative(72).sets(), Some(1));
+        for shape in [(0, 0), (0, 4), (4, 0), (12, 4), (10, 4)] {
+            assert_eq!(Shape::new(shape.0, shape.1).sets(), None, "{shape:?}");
+        }
+    }
+
+    proptest! {
+        /// Against the definition: a tag is there if fewer than `ways` others of its set were used
+        /// since it was.
+        #[test]
+        fn as_the_definition_says(
+            ways in 1u32..9,
+            set_bits in 0u32..3,
+            keys in proptest::collection::vec(0u64..64, 1..400),
+        ) {
+            let mut sets = LruSets::new(Shape::new(ways << set_bits, ways));
+            for (now, key) in keys.iter().enumerate() {
+                let (set, tag) = sets.split(*key);
+                let mut others = std::collections::BTreeSet::new();
+                let before = keys[..now].iter().rev();
+                let of_set = before.filter(|k| sets.split(**k).0 == set);
+                let used = of_set.take_while(|k| *k != key).fold(0, |_, k| {
+                    others.insert(*k);
+                    others.len()
+                });
+                let expected = keys[..now].contains(key) && used < ways as usize;
+                prop_assert_eq!(sets.access(set, tag).is_hit(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! How long loads take: caches, line-fill buffers, the memory channel and the stream prefetcher.
+
+use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level};
+use super::page::PageSize;
+use serde::Serialize;
+
+/// Caches and memory of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MemorySpec {
+    /// L1, L2 and L3. What a core can use of a shared one is all of it: it runs alone.
+    pub caches: [CacheLevel; 3],
+    /// From the start of a load to its data where no cache has it, in nanoseconds.
+    pub latency_ns: f64,
+    /// What one core can read in a stream, in gigabytes (1e9) per second.
+    pub bandwidth_gb_per_s: f64,
+    /// Lines that the L1 cache can be waiting for ("line-fill buffers").
+    pub fill_buffers: u32,
+}
+
+/// Neighbouring lines read one after the other before the prefetcher runs ahead.
+const LINES_TO_A_STREAM: u32 = 2;
+/// Lines of a base page. Prefetchers see physical addresses, and stay in 4 KiB also where pages are
+/// huge.
+const LINES_PER_PREFETCH_AREA: u64 = PageSize::Base.bytes() / CACHE_LINE_BYTES;
+
+/// Caches and memory at work. All times are in cycles since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    caches: Caches,
+    latency: [f64; 4],
+    /// The channel's time for one line.
+    line_cycles: f64,
+    /// When the channel has passed on all that was asked for.
+    channel_free: f64,
+    /// In order of their time.
+    fill_buffers: Vec<FillBuffer>,
+    stream: Stream,
+}
+
+/// What the L1 cache waits for.
+#[derive(Clone, Copy, Debug)]
+struct FillBuffer {
+    line: u64,
+    /// When it is there.
+    ready: f64,
+}
+
+impl FillBuffer {
+    const FREE: Self = Self {
+        line: u64::MAX,
+        ready: 0.0,
+    };
+}
+
+/// The line that the program read last.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    line: u64,
+    /// When its data is there.
+    ready: f64,
+    /// Lines read in a row, within a base page.
+    length: u32,
+}
+
+impl Memory {
+    pub(crate) fn new(spec: &MemorySpec, ghz: f64) -> Self {
+        let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
+        Self {
+            caches: Caches::new(spec.caches),
+            latency: [l1, l2, l3, spec.latency_ns * ghz],
+            line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
+            channel_free: 0.0,
+            fill_buffers: vec![FillBuffer::FREE; spec.fill_buffers.max(1) as usize],
+            stream: Stream {
+                // No line's number, and no line's neighbour.
+                line: u64::MAX - 1,
+                ready: 0.0,
+                length: 0,
+            },
+        }
+    }
+
+    /// A load of the program's at `start`; returns when its data is there.
+    #[inline]
+    pub(crate) fn load(&mut self, line: u64, start: f64) -> f64 {
+        if line == self.stream.line {
+            return self.stream.ready.max(start + self.latency[0]);
+        }
+        self.stream.length = match line {
+            _ if line % LINES_PER_PREFETCH_AREA == 0 => 0,
+            _ if line == self.stream.line + 1 => self.stream.length + 1,
+            _ => 0,
+        };
+        self.stream.line = line;
+        let level = self.caches.load(line);
+        let prefetched = level == Level::Memory && self.stream.length >= LINES_TO_A_STREAM;
+        self.stream.ready = if prefetched {
+            self.prefetched(start)
+        } else {
+            self.demanded(line, level, start)
+        };
+        self.stream.ready
+    }
+
+    /// A load of a page walk's at `start`; returns where the line was, and when it is there.
+    #[inline]
+    pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
+        let level = self.caches.load(line);
+        (level, self.demanded(line, level, start))
+    }
+
+    #[inline]
+    fn demanded(&mut self, line: u64, level: Level, start: f64) -> f64 {
+        if level == Level::L1 {
+            // The cache knows a line as soon as it was asked for.
+            let under_way = self.fill_buffers.iter().filter(|b| b.line == line);
+            let hit = start + self.latency[Level::L1 as usize];
+            return under_way.fold(hit, |ready, buffer| ready.max(buffer.ready));
+        }
+        let mut begin = start.max(self.fill_buffers[0].ready);
+        if level == Level::Memory {
+            begin = begin.max(self.channel_free);
+            self.channel_free = begin + self.line_cycles;
+        }
+        let ready = begin + self.latency[level as usize];
+        self.fill(FillBuffer { line, ready });
+        ready
+    }
+
+    /// Takes the buffer that is free first.
+    #[inline]
+    fn fill(&mut self, buffer: FillBuffer) {
+        let mut place = 0;
+        while let Some(next) = self.fill_buffers.get(place + 1).copied() {
+            if next.ready > buffer.ready {
+                break;
+            }
+            self.fill_buffers[place] = next;
+            place += 1;
+        }
+        self.fill_buffers[place] = buffer;
+    }
+
+    /// A line that was asked for a memory latency ago and waits in the second level.
+    #[inline]
+    fn prefetched(&mut self, start: f64) -> f64 {
+        let asked = start - self.latency[Level::Memory as usize];
+        self.channel_free = self.channel_free.max(asked) + self.line_cycles;
+        self.channel_free
+            .max(start + self.latency[Level::L2 as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(lines: u64, latency_cycles: u32) -> CacheLevel {
+        CacheLevel {
+            bytes: lines * CACHE_LINE_BYTES,
+            ways: lines as u32,
+            latency_cycles,
+        }
+    }
+
+    /// 100 cycles to memory, 10 for a line on the channel, two fill buffers.
+    fn memory() -> Memory {
+        let spec = MemorySpec {
+            caches: [level(4, 5), level(8, 14), level(16, 50)],
+            latency_ns: 100.0,
+            bandwidth_gb_per_s: 6.4,
+            fill_buffers: 2,
+        };
+        Memory::new(&spec, 1.0)
+    }
+
+    #[test]
+    fn loads_overlap_as_far_as_there_are_fill_buffers() {
+        let mut memory = memory();
+        assert_eq!(memory.load(1000, 0.0), 100.0);
+        assert_eq!(memory.load(2000, 0.0), 110.0, "behind it on the channel");
+        assert_eq!(memory.load(3000, 0.0), 200.0, "the first buffer is free");
+        assert_eq!(memory.load(2000, 300.0), 305.0, "in L1");
+    }
+
+    #[test]
+    fn a_line_under_way_is_waited_for_once() {
+        let mut memory = memory();
+        assert_eq!(memory.load(1000, 0.0), 100.0);
+        assert_eq!(memory.load(1000, 2.0), 100.0);
+        assert_eq!(memory.load(1000, 200.0), 205.0);
+        assert_eq!(memory.load_for_walk(3000, 200.0), (Level::Memory, 300.0));
+        assert_eq!(memory.load_for_walk(3000, 210.0), (Level::L1, 300.0));
+        assert_eq!(memory.load_for_walk(3000, 400.0), (Level::L1, 405.0));
+    }
+
+    #[test]
+    fn streams_are_prefetched_up_to_the_end_of_a_base_page() {
+        let mut memory = memory();
+        let took: Vec<f64> = (0..70u32)
+            .map(|line| {
+                let start = f64::from(line) * 1000.0;
+                memory.load(64 + u64::from(line), start) - start
+            })
+            .collect();
+        for (line, took) in took.into_iter().enumerate() {
+            let expected = if line % 64 < 2 { 100.0 } else { 14.0 };
+            assert_eq!(took, expected, "line {line}");
+        }
+    }
+
+    #[test]
+    fn a_stream_is_as_fast_as_the_channel() {
+        let mut memory = memory();
+        let ready: Vec<f64> = (1..64).map(|line| memory.load(line, 200.0)).collect();
+        let last = ready.last().copied().unwrap_or_default();
+        assert!((750.0..=850.0).contains(&last), "{last}");
+    }
+}

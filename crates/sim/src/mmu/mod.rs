@@ -1,0 +1,65 @@
+//! A model of the memory-management unit, exact down to the single access: what programs would see
+//! from their TLBs, page walkers and caches under base pages and under huge pages, with counters that
+//! this machine may not have, and access bits as the processor sets them.
+//!
+//! Its counters are the truth that estimates of MMU overhead are held against, free of what limits
+//! them on a virtual machine.
+//!
+//! # The model
+//!
+//! - [`Pattern`] says what a program accesses, [`Processor`] what it runs on; both are data. The
+//!   presets are in [`PROCESSORS`].
+//! - A translation is looked up in two levels of TLB, each with exact LRU replacement, and else walked
+//!   for: four levels of tables, the upper ones with caches of their own. What a walk loads are cache
+//!   lines of eight entries, in the same data caches as the program's own lines; so walks for
+//!   neighbouring pages are cheap, and walks all over a large memory dear.
+//! - A core runs ahead of what it waits for, so that independent accesses and their walks overlap, and
+//!   dependent ones don't (`pipeline.rs`).
+//! - A page's access bit is set by a walk, never by a TLB hit.
+//!
+//! Left out: instruction fetch and stores, other threads, nested paging, what a walk takes beside its
+//! loads, and what processors do against walks of streams (Intel's next-page prefetcher, AMD's
+//! coalescing of neighbouring entries), so that these cost a little more here than in reality.
+//!
+//! ```
+//! use hawkeye_sim::mmu::{Pattern, SKYLAKE, Truth};
+//!
+//! let truth = Truth::measure(&SKYLAKE, Pattern::CHASE, 1 << 30, 100_000, 1)?;
+//! assert!(truth.base.walk_active_percent() > 20.0 && truth.huge.walks == 0);
+//! # Ok::<(), hawkeye_sim::mmu::MmuError>(())
+//! ```
+
+mod accessed;
+mod accesses;
+mod caches;
+mod calibrate;
+mod counters;
+mod error;
+mod lru;
+mod memory;
+mod page;
+mod pattern;
+mod pipeline;
+mod presets;
+mod processor;
+mod run;
+mod scatter;
+mod tlb;
+mod truth;
+mod walk;
+mod walkers;
+
+pub use caches::{CACHE_LINE_BYTES, CacheLevel};
+pub use calibrate::{WalkCosts, calibrate};
+pub use counters::Counters;
+pub use error::MmuError;
+pub use lru::Shape;
+pub use memory::MemorySpec;
+pub use page::PageSize;
+pub use pattern::Pattern;
+pub use presets::{HASWELL, ICE_LAKE, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, ZEN_4};
+pub use processor::Processor;
+pub use run::Run;
+pub use tlb::{L1Tlb, L2Tlb};
+pub use truth::Truth;
+pub use walk::WalkCacheSizes;

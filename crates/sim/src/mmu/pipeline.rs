@@ -1,0 +1,240 @@
+//! A core that runs ahead of what it waits for: when each access is done.
+//!
+//! Instructions enter in order, as many a cycle as the core is wide, and leave in order. One can
+//! enter as long as the reorder buffer reaches from the oldest that has not left to it. An access
+//! starts when it enters, or where its address depends on the access before, when that has its data.
+//! It is translated first, if need be by a page walk, and then loads its line. So walks and loads that
+//! don't depend on each other overlap, as far as there are walkers and fill buffers; these are
+//! granted in the order of the program.
+
+use super::accessed::AccessBits;
+use super::accesses::Access;
+use super::caches::CACHE_LINE_BYTES;
+use super::counters::Counters;
+use super::memory::Memory;
+use super::page::{Page, PageSize};
+use super::processor::Processor;
+use super::tlb::{Found, Tlb};
+use super::walk::PageTables;
+use super::walkers::Walkers;
+use std::time::Duration;
+
+/// The core at work. All times are in cycles since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipeline {
+    size: PageSize,
+    ghz: f64,
+    l2_tlb_hit_cycles: f64,
+    first_touch_cycles: f64,
+    tlb: Tlb,
+    tables: PageTables,
+    walkers: Walkers,
+    memory: Memory,
+    order: Order,
+    /// When the last access had its data.
+    last_ready: f64,
+    counters: Counters,
+}
+
+impl Pipeline {
+    /// Its memory of `bytes` is mapped by pages of this size.
+    pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
+        Self {
+            size,
+            ghz: processor.ghz,
+            l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
+            first_touch_cycles: 0.0,
+            tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb),
+            tables: PageTables::new(processor.walk_caches, bytes, CACHE_LINE_BYTES),
+            walkers: Walkers::new(processor.walkers),
+            memory: Memory::new(&processor.memory, processor.ghz),
+            order: Order::new(processor.reorder_buffer, processor.width),
+            last_ready: 0.0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What a walk that sets an access bit adds.
+    pub(crate) fn set_first_touch(&mut self, cost: Duration) {
+        self.first_touch_cycles = cost.as_secs_f64() * 1e9 * self.ghz;
+    }
+
+    /// Forgets the translations of pages for which `keep` is false.
+    pub(crate) fn flush(&mut self, keep: impl Fn(Page) -> bool) {
+        self.tlb.retain(keep);
+        self.tables.flush();
+    }
+
+    /// Cycles until everything so far is done.
+    pub(crate) fn cycles(&self) -> f64 {
+        self.order.done
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let cycles = self.cycles();
+        Counters {
+            walk_active_cycles: self.walkers.active_cycles(),
+            walk_pending_cycles: self.walkers.pending_cycles(),
+            cycles,
+            cpu_time: Duration::from_secs_f64(cycles / self.ghz / 1e9),
+            ..self.counters
+        }
+    }
+
+    /// Makes one access, and the instructions before it.
+    #[inline]
+    pub(crate) fn step(&mut self, access: Access, bits: &mut AccessBits) {
+        self.counters.accesses += 1;
+        self.counters.instructions += u64::from(access.instructions);
+        let mut start = self.order.enter(access.instructions);
+        if access.after_previous {
+            start = start.max(self.last_ready);
+        }
+        let start = self.translate(access.offset, start, bits);
+        let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
+        self.last_ready = ready;
+        self.order.leave(ready);
+    }
+
+    /// When an access that starts at `start` has its translation.
+    #[inline]
+    fn translate(&mut self, offset: u64, start: f64, bits: &mut AccessBits) -> f64 {
+        let page = self.size.page(offset);
+        let start = match self.tlb.look_up(page) {
+            // The TLB knows a page as soon as its walk has begun.
+            Found::L1 => return self.walkers.wait(page, start),
+            found => {
+                let start = start + self.l2_tlb_hit_cycles;
+                if found == Found::L2 {
+                    self.counters.l2_tlb_hits += 1;
+                    return self.walkers.wait(page, start);
+                }
+                start
+            }
+        };
+        self.counters.walks += 1;
+        let walk = self.tables.walk(offset, self.size);
+        let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
+        let done = self.walkers.walk(page, start, |begin| {
+            walk.lines().iter().fold(begin, |at, line| {
+                let (level, arrives) = memory.load_for_walk(*line, at);
+                walk_loads[level as usize] += 1;
+                arrives
+            })
+        });
+        if !bits.set(page) {
+            return done;
+        }
+        self.counters.first_touches += 1;
+        if self.first_touch_cycles > 0.0 {
+            return self.order.stall(done, self.first_touch_cycles);
+        }
+        done
+    }
+}
+
+/// In which order and how fast instructions enter and leave.
+#[derive(Clone, Debug)]
+struct Order {
+    cycles_per_instruction: f64,
+    reorder_buffer: u64,
+    /// Accesses under way, in a ring: instructions up to each, and when it can leave.
+    under_way: Vec<(u64, f64)>,
+    oldest: usize,
+    youngest: usize,
+    /// Instructions that have entered.
+    entered: u64,
+    /// When the last of them did.
+    front: f64,
+    /// When everything that has entered is done.
+    done: f64,
+}
+
+impl Order {
+    fn new(reorder_buffer: u32, width: u32) -> Self {
+        // Each access is an instruction at least, so there can't be more under way.
+        let most = (reorder_buffer as usize + 2).next_power_of_two();
+        Self {
+            cycles_per_instruction: 1.0 / f64::from(width),
+            reorder_buffer: u64::from(reorder_buffer),
+            under_way: vec![(0, 0.0); most],
+            oldest: 0,
+            youngest: 0,
+            entered: 0,
+            front: 0.0,
+            done: 0.0,
+        }
+    }
+
+    /// Lets instructions in, the last of which is an access; returns when that has entered.
+    #[inline]
+    fn enter(&mut self, instructions: u32) -> f64 {
+        self.entered += u64::from(instructions);
+        self.front += f64::from(instructions) * self.cycles_per_instruction;
+        while self.oldest != self.youngest {
+            let (instruction, left) = self.under_way[self.oldest];
+            let beyond = self.entered - instruction;
+            if beyond < self.reorder_buffer {
+                break;
+            }
+            let behind = (beyond - self.reorder_buffer) as f64;
+            let entered = left + behind * self.cycles_per_instruction;
+            self.front = self.front.max(entered);
+            self.oldest = self.next(self.oldest);
+        }
+        self.done = self.done.max(self.front);
+        self.front
+    }
+
+    /// The access that has entered last has its data at `ready`.
+    #[inline]
+    fn leave(&mut self, ready: f64) {
+        self.done = self.done.max(ready);
+        self.under_way[self.youngest] = (self.entered, self.done);
+        self.youngest = self.next(self.youngest);
+    }
+
+    /// Does nothing else for some cycles, once everything so far and whatever is done `after` is
+    /// done; returns the end of it.
+    fn stall(&mut self, after: f64, cycles: f64) -> f64 {
+        self.done = self.done.max(after) + cycles;
+        self.front = self.done;
+        self.done
+    }
+
+    #[inline]
+    fn next(&self, index: usize) -> usize {
+        (index + 1) & (self.under_way.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_overlap_within_the_reorder_buffer() {
+        // 20 instructions, two a cycle.
+        let mut order = Order::new(20, 2);
+        assert_eq!(order.enter(10), 5.0);
+        order.leave(105.0);
+        assert_eq!(order.enter(10), 10.0);
+        order.leave(50.0);
+        // The first one is 20 instructions away: this one has to wait for it.
+        assert_eq!(order.enter(10), 105.0);
+        order.leave(110.0);
+        // 40 away, of which the last 20 have to enter after the second has left with the first.
+        assert_eq!(order.enter(30), 120.0);
+        order.leave(121.0);
+        assert_eq!(order.done, 121.0);
+    }
+
+    #[test]
+    fn a_stall_comes_after_everything_before_it() {
+        let mut order = Order::new(100, 1);
+        assert_eq!(order.enter(10), 10.0);
+        order.leave(200.0);
+        assert_eq!(order.stall(150.0, 1000.0), 1200.0);
+        assert_eq!(order.enter(10), 1210.0);
+    }
+}

@@ -1,0 +1,122 @@
+//! A processor, as data.
+
+use super::error::MmuError;
+use super::lru::Shape;
+use super::memory::MemorySpec;
+use super::tlb::{L1Tlb, L2Tlb};
+use super::walk::WalkCacheSizes;
+use serde::Serialize;
+
+/// One core and what it has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Processor {
+    /// What it is called.
+    pub name: &'static str,
+    /// Where its figures are from.
+    pub source: &'static str,
+    /// Cycles per nanosecond.
+    pub ghz: f64,
+    /// Instructions per cycle at best.
+    pub width: u32,
+    /// Instructions between the oldest one under way and the youngest, at most.
+    pub reorder_buffer: u32,
+    /// First-level TLB for data.
+    pub l1_tlb: L1Tlb,
+    /// Second-level TLB.
+    pub l2_tlb: L2Tlb,
+    /// Caches of upper page-table entries.
+    pub walk_caches: WalkCacheSizes,
+    /// Page walks that can be under way at the same time.
+    pub walkers: u32,
+    /// Caches and memory.
+    pub memory: MemorySpec,
+}
+
+/// Most entries of one TLB or walk cache, and most lines of a cache: more exists nowhere.
+const MAX_ENTRIES: u32 = 1 << 26;
+
+impl Processor {
+    pub(crate) fn check(&self) -> Result<(), MmuError> {
+        let shape = |shape: Shape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
+        let l1_tlb = match self.l1_tlb {
+            L1Tlb::Split { base, huge } => shape(base) && shape(huge),
+            L1Tlb::Shared(shared) => shape(shared),
+        };
+        let sets = "a power of two of whole sets";
+        let huge_ways = 1..=self.l2_tlb.shape.ways;
+        let counts = [self.width, self.reorder_buffer, self.walkers];
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let memory = &self.memory;
+        let speeds = [self.ghz, memory.latency_ns, memory.bandwidth_gb_per_s];
+        let caches = self.walk_caches;
+        let rules = [
+            (l1_tlb, "the first-level TLB", sets),
+            (shape(self.l2_tlb.shape), "the second-level TLB", sets),
+            (
+                huge_ways.contains(&self.l2_tlb.huge_ways),
+                "its ways for huge pages",
+                "1 to all of its ways",
+            ),
+            (
+                [caches.pde, caches.pdpte, caches.pml4e]
+                    .iter()
+                    .all(|entries| *entries <= MAX_ENTRIES),
+                "the number of entries of a walk cache",
+                "at most 2^26",
+            ),
+            (
+                memory.caches.iter().all(|level| shape(level.shape())),
+                "each cache",
+                sets,
+            ),
+            (
+                counts.iter().chain([&memory.fill_buffers]).all(|n| {
+                    // More than any processor has, and few enough to be searched one by one.
+                    (1..=1 << 16).contains(n)
+                }),
+                "width, reorder buffer, walkers and fill buffers",
+                "1 to 65,536 each",
+            ),
+            (
+                speeds.into_iter().all(positive),
+                "clock, latency and bandwidth",
+                "over 0 and finite",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, part, allowed)) => Err(MmuError::Processor {
+                processor: self.name,
+                part,
+                allowed,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::presets::PROCESSORS;
+    use super::*;
+
+    #[test]
+    fn a_processor_that_cant_be_is_refused() {
+        let good = PROCESSORS[0];
+        assert_eq!(good.check(), Ok(()));
+        let part_of = |change: fn(&mut Processor)| {
+            let mut bad = good;
+            change(&mut bad);
+            match bad.check() {
+                Err(MmuError::Processor { part, .. }) => part,
+                other => panic!("{other:?}"),
+            }
+        };
+        let l2_tlb = part_of(|p| p.l2_tlb.shape = Shape::new(1000, 12));
+        assert_eq!(l2_tlb, "the second-level TLB");
+        let ways = part_of(|p| p.l2_tlb.huge_ways = 0);
+        assert_eq!(ways, "its ways for huge pages");
+        assert_eq!(part_of(|p| p.memory.caches[2].ways = 0), "each cache");
+        assert!(part_of(|p| p.walkers = 0).contains("walkers"));
+        assert!(part_of(|p| p.ghz = f64::NAN).contains("clock"));
+    }
+}

@@ -1,0 +1,134 @@
+//! A program on a core: its time, its counters and the access bits of its pages.
+
+use super::accessed::AccessBits;
+use super::accesses::Accesses;
+use super::counters::Counters;
+use super::error::MmuError;
+use super::page::PageSize;
+use super::pattern::Pattern;
+use super::pipeline::Pipeline;
+use super::processor::Processor;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use std::time::Duration;
+
+/// Where the memory begins that a program accesses: a multiple of what one entry of the topmost
+/// table maps.
+const START: u64 = 0x7f00_0000_0000;
+/// Most memory of a run.
+const MAX_BYTES: u64 = 1 << 40;
+
+/// One thread that accesses memory by a pattern, and nothing else, on a core of its own.
+///
+/// All pages are present and marked as accessed at the start; TLBs and caches are empty.
+#[derive(Clone, Debug)]
+pub struct Run {
+    regions: usize,
+    accesses: Accesses,
+    bits: AccessBits,
+    pipeline: Pipeline,
+    /// Up to when it was to run, in cycles since the start.
+    until: f64,
+    ghz: f64,
+}
+
+impl Run {
+    /// `bytes` of memory (whole regions, at most 1 TiB), all mapped by pages of one size.
+    ///
+    /// # Errors
+    ///
+    /// What can't be simulated: see [`MmuError`].
+    pub fn new(
+        processor: &Processor,
+        pattern: Pattern,
+        bytes: u64,
+        size: PageSize,
+        seed: u64,
+    ) -> Result<Self, MmuError> {
+        processor.check()?;
+        pattern.check()?;
+        if bytes == 0 || bytes > MAX_BYTES || bytes % HUGE_PAGE_BYTES != 0 {
+            return Err(MmuError::Footprint { bytes });
+        }
+        let regions = (bytes / HUGE_PAGE_BYTES) as usize;
+        Ok(Self {
+            regions,
+            accesses: Accesses::new(pattern, bytes, seed),
+            bits: AccessBits::new(regions, size),
+            pipeline: Pipeline::new(processor, bytes, size),
+            until: 0.0,
+            ghz: processor.ghz,
+        })
+    }
+
+    /// The same, where a walk that sets an access bit costs this in addition, and nothing else goes
+    /// on meanwhile: an exit to a hypervisor that keeps shadow page tables.
+    pub fn with_first_touch(mut self, cost: Duration) -> Self {
+        self.pipeline.set_first_touch(cost);
+        self
+    }
+
+    /// Runs for so long, up to the end of the access then under way. What that takes too long, the
+    /// next call takes less.
+    pub fn advance(&mut self, time: Duration) {
+        self.until += time.as_secs_f64() * 1e9 * self.ghz;
+        while self.pipeline.cycles() < self.until {
+            self.pipeline.step(self.accesses.next(), &mut self.bits);
+        }
+    }
+
+    /// Runs for so many accesses.
+    pub fn advance_accesses(&mut self, count: u64) {
+        for _ in 0..count {
+            self.pipeline.step(self.accesses.next(), &mut self.bits);
+        }
+        self.until = self.until.max(self.pipeline.cycles());
+    }
+
+    /// The regions of its memory, in order of their addresses.
+    pub fn regions(&self) -> impl ExactSizeIterator<Item = RegionAddr> + use<> {
+        let regions = 0..self.regions as u32;
+        regions.map(|index| RegionAddr::containing(START + u64::from(index) * HUGE_PAGE_BYTES))
+    }
+
+    /// Clears the access bits of these regions. With `flush`, the TLBs forget their pages, as with
+    /// `MADV_COLD`; without, a page that a TLB still has is not marked until it has been replaced
+    /// there, as with `clear_refs`. Regions that are not its own are left out.
+    pub fn clear(&mut self, regions: &[RegionAddr], flush: bool) {
+        let mut cleared = vec![false; self.regions];
+        for region in regions {
+            if let Some(index) = self.index(*region) {
+                self.bits.clear(index);
+                cleared[index] = true;
+            }
+        }
+        if flush {
+            self.pipeline.flush(|page| {
+                let region = (page.offset() / HUGE_PAGE_BYTES) as usize;
+                !cleared.get(region).copied().unwrap_or(false)
+            });
+        }
+    }
+
+    /// Access bits of a region's 512 base pages, the first one lowest; of a huge page, all or none.
+    /// None of a region that is not its own.
+    pub fn accessed(&self, region: RegionAddr) -> [u64; 8] {
+        let bits = self.index(region).map(|index| self.bits.of_region(index));
+        bits.unwrap_or_default()
+    }
+
+    /// Time on the processor so far.
+    pub fn cpu_time(&self) -> Duration {
+        self.counters().cpu_time
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        self.pipeline.counters()
+    }
+
+    fn index(&self, region: RegionAddr) -> Option<usize> {
+        let offset = region.start().checked_sub(START)?;
+        let index = (offset / HUGE_PAGE_BYTES) as usize;
+        (index < self.regions).then_some(index)
+    }
+}

@@ -1,0 +1,64 @@
+//! What address translation costs, from counters: the truth that estimates are held against.
+
+use super::counters::Counters;
+use super::error::MmuError;
+use super::page::PageSize;
+use super::pattern::Pattern;
+use super::processor::Processor;
+use super::run::Run;
+use serde::Serialize;
+
+/// The same accesses under base pages and under huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Truth {
+    /// All memory mapped by base pages.
+    pub base: Counters,
+    /// All memory mapped by huge pages.
+    pub huge: Counters,
+}
+
+impl Truth {
+    /// Counts `accesses` of a pattern over `bytes` of memory, after as many that fill the caches.
+    ///
+    /// # Errors
+    ///
+    /// What can't be simulated: see [`MmuError`].
+    pub fn measure(
+        processor: &Processor,
+        pattern: Pattern,
+        bytes: u64,
+        accesses: u64,
+        seed: u64,
+    ) -> Result<Self, MmuError> {
+        let count = |size| {
+            let mut run = Run::new(processor, pattern, bytes, size, seed)?;
+            run.advance_accesses(accesses);
+            let warm = run.counters();
+            run.advance_accesses(accesses);
+            Ok(run.counters().since(&warm))
+        };
+        Ok(Self {
+            base: count(PageSize::Base)?,
+            huge: count(PageSize::Huge)?,
+        })
+    }
+
+    /// Time that huge pages save, in per cent of the time with base pages. Under 0 where they cost
+    /// time.
+    pub fn gain_percent(&self) -> f64 {
+        let base = self.base.access_ns();
+        if base > 0.0 {
+            100.0 * (1.0 - self.huge.access_ns() / base)
+        } else {
+            0.0
+        }
+    }
+
+    /// What each walk that huge pages save costs the program, in nanoseconds; `None` where they save
+    /// none.
+    pub fn walk_ns(&self) -> Option<f64> {
+        let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
+        let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();
+        (saved_walks > 0).then(|| saved * 1e9 / saved_walks as f64)
+    }
+}

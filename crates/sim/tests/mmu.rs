@@ -1,0 +1,309 @@
+//! The MMU model as a whole: counters, access bits and time of whole runs.
+
+use hawkeye_sim::mmu::{
+    Counters, L1Tlb, MmuError, PROCESSORS, PageSize, Pattern, Processor, Run, SKYLAKE, Shape,
+    Truth, WalkCosts, calibrate,
+};
+use std::time::Duration;
+
+type Outcome = Result<(), MmuError>;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const FULL: [u64; 8] = [u64::MAX; 8];
+
+fn base(pattern: Pattern, bytes: u64) -> Result<Run, MmuError> {
+    Run::new(&SKYLAKE, pattern, bytes, PageSize::Base, 1)
+}
+
+/// Counters of so many accesses under base pages, after as many.
+fn counted(pattern: Pattern, bytes: u64, accesses: u64) -> Result<Counters, MmuError> {
+    let mut run = base(pattern, bytes)?;
+    run.advance_accesses(accesses);
+    let warm = run.counters();
+    run.advance_accesses(accesses);
+    Ok(run.counters().since(&warm))
+}
+
+/// Marked base pages of all regions.
+fn marked(run: &Run) -> u32 {
+    let words = run.regions().flat_map(|region| run.accessed(region));
+    words.map(u64::count_ones).sum()
+}
+
+fn clear_all(run: &mut Run, flush: bool) {
+    let regions: Vec<_> = run.regions().collect();
+    run.clear(&regions, flush);
+}
+
+#[test]
+fn random_reads_over_much_memory_walk_every_time() -> Outcome {
+    let counters = counted(Pattern::RANDOM, 4 * GIB, 100_000)?;
+    let walks = counters.walks as f64 / counters.accesses as f64;
+    assert!(walks > 0.99, "{walks}");
+    Ok(())
+}
+
+#[test]
+fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> Outcome {
+    let pages = 4096;
+    let mut run = base(Pattern::SEQUENTIAL, 64 * MIB)?;
+    run.advance_accesses(512 * pages);
+    let counters = run.counters();
+    assert_eq!(counters.walks, pages);
+    let loads: u64 = counters.walk_loads.iter().sum();
+    // A page directory entry for each region, and one entry above each twice.
+    assert_eq!(loads, pages + pages / 512 + 2);
+    // Eight entries a line.
+    let [l1, ..] = counters.walk_loads;
+    assert!(l1 >= pages / 8 * 7, "{:?}", counters.walk_loads);
+    Ok(())
+}
+
+#[test]
+fn what_the_tlb_reaches_is_not_walked_for() -> Outcome {
+    // 1536 entries of 4 KiB: 6 MiB.
+    let inside = counted(Pattern::RANDOM, 4 * MIB, 100_000)?;
+    assert_eq!(inside.walks, 0);
+    assert!(inside.l2_tlb_hits > 90_000, "64 of 1024 pages in the first");
+    let beyond = counted(Pattern::RANDOM, 12 * MIB, 100_000)?;
+    let walks = beyond.walks as f64 / beyond.accesses as f64;
+    assert!((0.45..0.55).contains(&walks), "half of the pages: {walks}");
+    Ok(())
+}
+
+#[test]
+fn more_memory_means_more_and_dearer_walks() -> Outcome {
+    for pattern in [
+        Pattern::RANDOM,
+        Pattern::ZIPF,
+        Pattern::CHASE,
+        Pattern::HASH_MAP,
+    ] {
+        let mut before = Counters::default();
+        for bytes in [8 * MIB, 64 * MIB, 512 * MIB, 4 * GIB] {
+            let counters = counted(pattern, bytes, 100_000)?;
+            assert!(counters.walks > before.walks, "{pattern:?}, {bytes}");
+            let pending = counters.walk_pending_cycles;
+            assert!(pending > before.walk_pending_cycles, "{pattern:?}, {bytes}");
+            before = counters;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn counters_are_consistent_on_every_processor() -> Outcome {
+    for processor in PROCESSORS {
+        for (name, pattern) in Pattern::ALL {
+            for size in [PageSize::Base, PageSize::Huge] {
+                let mut run = Run::new(&processor, pattern, 256 * MIB, size, 1)?;
+                run.advance_accesses(30_000);
+                let c = run.counters();
+                let what = format!("{name} on {}: {c:?}", processor.name);
+                assert_eq!(c.accesses, 30_000, "{what}");
+                assert!(c.walks + c.l2_tlb_hits <= c.accesses, "{what}");
+                assert!(c.walk_loads.iter().sum::<u64>() >= c.walks, "{what}");
+                assert!(c.walk_active_cycles <= c.cycles, "{what}");
+                assert!(c.walk_active_cycles <= c.walk_pending_cycles, "{what}");
+                let walkers = f64::from(processor.walkers);
+                assert!(
+                    c.walk_pending_cycles <= walkers * c.walk_active_cycles,
+                    "{what}"
+                );
+                let at_best = c.instructions as f64 / f64::from(processor.width);
+                assert!(c.cycles >= at_best, "{what}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_same_run_twice_is_the_same() -> Outcome {
+    for (name, pattern) in Pattern::ALL {
+        let mut runs = [base(pattern, 64 * MIB)?, base(pattern, 64 * MIB)?];
+        for run in &mut runs {
+            run.advance_accesses(10_000);
+            clear_all(run, false);
+            run.advance(Duration::from_micros(100));
+        }
+        let [one, two] = runs;
+        assert_eq!(one.counters(), two.counters(), "{name}");
+        let bits = |run: &Run| run.regions().map(|r| run.accessed(r)).collect::<Vec<_>>();
+        assert_eq!(bits(&one), bits(&two), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn time_goes_on_as_asked_for() -> Outcome {
+    let mut run = base(Pattern::CHASE, 64 * MIB)?;
+    for step in 1..=1000u32 {
+        run.advance(Duration::from_nanos(1234));
+        let late = run.cpu_time().as_secs_f64() - f64::from(step) * 1234e-9;
+        assert!((-1e-9..1e-6).contains(&late), "step {step}: {late} s");
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_start_as_accessed_and_are_marked_again_by_walks() -> Outcome {
+    let mut run = base(Pattern::STRIDE_4K, 64 * MIB)?;
+    assert!(run.regions().all(|region| run.accessed(region) == FULL));
+    clear_all(&mut run, false);
+    assert_eq!(marked(&run), 0);
+    run.advance_accesses(700);
+    let bits: Vec<_> = run.regions().map(|region| run.accessed(region)).collect();
+    assert_eq!(bits[0], FULL);
+    assert_eq!(bits[1], [u64::MAX, u64::MAX, (1 << 60) - 1, 0, 0, 0, 0, 0]);
+    assert_eq!(run.counters().first_touches, 700);
+    Ok(())
+}
+
+#[test]
+fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> Outcome {
+    // Two regions of huge pages, and 512 base pages: the TLBs have all of them.
+    for (size, bytes) in [(PageSize::Huge, 4 * MIB), (PageSize::Base, 2 * MIB)] {
+        let mut run = Run::new(&SKYLAKE, Pattern::RANDOM, bytes, size, 1)?;
+        run.advance_accesses(20_000);
+        clear_all(&mut run, false);
+        run.advance_accesses(20_000);
+        assert_eq!(marked(&run), 0, "{size:?}: TLB hits set no bits");
+        let walks = run.counters().walks;
+        clear_all(&mut run, true);
+        run.advance_accesses(20_000);
+        assert!(run.regions().all(|region| run.accessed(region) == FULL));
+        let pages = bytes / size.bytes();
+        assert_eq!(run.counters().walks - walks, pages, "{size:?}: each once");
+    }
+    Ok(())
+}
+
+#[test]
+fn only_what_is_named_is_cleared_and_flushed() -> Outcome {
+    let mut run = base(Pattern::RANDOM, 4 * MIB)?;
+    run.advance_accesses(20_000);
+    let walks = run.counters().walks;
+    let regions: Vec<_> = run.regions().collect();
+    let elsewhere = base(Pattern::RANDOM, 8 * MIB)?.regions().last();
+    run.clear(&[regions[1]], true);
+    run.clear(&elsewhere.into_iter().collect::<Vec<_>>(), true);
+    assert_eq!(elsewhere.map(|region| run.accessed(region)), Some([0; 8]));
+    assert_eq!(run.accessed(regions[0]), FULL);
+    assert_eq!(run.accessed(regions[1]), [0; 8]);
+    run.advance_accesses(20_000);
+    assert_eq!(run.counters().walks - walks, 512);
+    Ok(())
+}
+
+#[test]
+fn a_first_touch_is_paid_once() -> Outcome {
+    let exit = Duration::from_nanos(600);
+    let mut paid = base(Pattern::STRIDE_4K, 64 * MIB)?.with_first_touch(exit);
+    let mut free = base(Pattern::STRIDE_4K, 64 * MIB)?;
+    let pages = 64 * MIB / 4096;
+    for run in [&mut paid, &mut free] {
+        clear_all(run, false);
+        run.advance_accesses(pages);
+    }
+    let cost = (paid.cpu_time() - free.cpu_time()).as_nanos() as f64 / pages as f64;
+    assert!((600.0..700.0).contains(&cost), "{cost} ns each");
+    let (before, also) = (paid.counters(), free.counters());
+    for run in [&mut paid, &mut free] {
+        run.advance_accesses(pages);
+    }
+    let again = paid.counters().since(&before);
+    assert_eq!(again.first_touches, 0);
+    let ratio = again.cycles / free.counters().since(&also).cycles;
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    Ok(())
+}
+
+#[test]
+fn exits_cap_what_can_be_seen_in_a_window() -> Outcome {
+    let window = Duration::from_millis(10);
+    let seen_per_s = |exit| -> Result<f64, MmuError> {
+        let mut run = base(Pattern::RANDOM, GIB)?.with_first_touch(exit);
+        run.advance_accesses(10_000);
+        clear_all(&mut run, false);
+        run.advance(window);
+        Ok(f64::from(marked(&run)) / window.as_secs_f64())
+    };
+    let exit = Duration::from_nanos(600);
+    let capped = seen_per_s(exit)?;
+    assert!(
+        (1.2e6..1.0 / exit.as_secs_f64()).contains(&capped),
+        "{capped}"
+    );
+    let free = seen_per_s(Duration::ZERO)?;
+    assert!(free > 10.0 * capped, "{free}, {capped}");
+    Ok(())
+}
+
+#[test]
+fn patterns_gain_what_their_kind_gains() -> Outcome {
+    let gain = |pattern| -> Result<f64, MmuError> {
+        Ok(Truth::measure(&SKYLAKE, pattern, GIB, 300_000, 1)?.gain_percent())
+    };
+    for pattern in [
+        Pattern::RANDOM,
+        Pattern::ZIPF,
+        Pattern::CHASE,
+        Pattern::STRIDE_4K,
+    ] {
+        let percent = gain(pattern)?;
+        assert!(percent > 15.0, "{pattern:?}: {percent}");
+    }
+    let sequential = gain(Pattern::SEQUENTIAL)?;
+    assert!((0.0..3.0).contains(&sequential), "{sequential}");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_gained_where_nothing_is_missed() -> Outcome {
+    let truth = Truth::measure(&SKYLAKE, Pattern::RANDOM, 2 * MIB, 50_000, 1)?;
+    assert_eq!((truth.base.walks, truth.walk_ns()), (0, None));
+    let gain = truth.gain_percent();
+    assert!(
+        (0.0..30.0).contains(&gain),
+        "hits in the second level: {gain}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_walk_costs_most_where_the_program_waits_for_it() -> Outcome {
+    let mut before = WalkCosts::default();
+    for bytes in [64 * MIB, 512 * MIB] {
+        let costs = calibrate(&SKYLAKE, bytes)?;
+        assert!(costs.dependent_ns > 2.0 * costs.independent_ns, "{costs:?}");
+        assert!(costs.dependent_ns > 2.0 * costs.streamed_ns, "{costs:?}");
+        assert!(costs.dependent_ns > before.dependent_ns, "{costs:?}");
+        assert!(costs.independent_ns > before.independent_ns, "{costs:?}");
+        before = costs;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cant_be_simulated_is_refused() {
+    let new = |processor: &Processor, pattern, bytes| {
+        Run::new(processor, pattern, bytes, PageSize::Base, 1).map(drop)
+    };
+    for bytes in [0, 4096, 2 * MIB + 4096, (1 << 40) + 2 * MIB] {
+        let refused = new(&SKYLAKE, Pattern::RANDOM, bytes);
+        assert_eq!(refused, Err(MmuError::Footprint { bytes }));
+    }
+    let lame = Pattern::Chase { instructions: 0 };
+    let refused = new(&SKYLAKE, lame, 2 * MIB).map_err(|e| e.to_string());
+    let sentence = "pattern: instructions must be 1 or more, not 0";
+    assert_eq!(refused, Err(sentence.to_owned()));
+    let odd = Processor {
+        l1_tlb: L1Tlb::Shared(Shape::new(7, 2)),
+        ..SKYLAKE
+    };
+    let refused = new(&odd, Pattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());
+    let sentence = "processor skylake: the first-level TLB must be a power of two of whole sets";
+    assert_eq!(refused, Err(sentence.to_owned()));
+}
