@@ -10,6 +10,7 @@ mod console;
 mod error;
 mod handle;
 mod memory;
+mod one_tib;
 mod patterned;
 mod process;
 mod protocol;
@@ -17,11 +18,12 @@ mod rng;
 mod storm;
 mod torture;
 
-pub use access::AccessArgs;
+pub use access::{AccessArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use error::{MemoryError, WorkloadError};
 pub use handle::{HandleError, Workload};
 pub use memory::Pages;
+pub use one_tib::OneTibArgs;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
@@ -35,6 +37,8 @@ pub enum WorkloadCommand {
     HotSpot(AccessArgs),
     /// Independent random reads over all memory.
     Random(AccessArgs),
+    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all memory.
+    Zipf(ZipfArgs),
     /// Every word in address order, again and again.
     Sequential(AccessArgs),
     /// One word every so many bytes, in address order (see --stride-bytes).
@@ -45,6 +49,8 @@ pub enum WorkloadCommand {
     Bloat(BloatArgs),
     /// Memory in full use; frees, refills and verifies on request.
     Burner(BurnerArgs),
+    /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
+    OneTib(OneTibArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Starts and joins threads without end.
@@ -65,11 +71,13 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
     let result = match command {
         WorkloadCommand::HotSpot(args) => access::hot_spot(args, &mut console),
         WorkloadCommand::Random(args) => access::random(args, &mut console),
+        WorkloadCommand::Zipf(args) => access::zipf(args, &mut console),
         WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
         WorkloadCommand::Stride(args) => access::stride(args, &mut console),
         WorkloadCommand::Chase(args) => access::chase(args, &mut console),
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
         WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
+        WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),

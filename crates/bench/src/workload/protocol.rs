@@ -60,6 +60,19 @@ pub enum Event {
         /// Operations, threads or children so far.
         operations: u64,
     },
+    /// The longest that calls took since the last event of this kind.
+    Longest {
+        /// Since it was ready.
+        elapsed_s: f64,
+        /// `mmap`, in microseconds.
+        map_us: f64,
+        /// `munmap`, in microseconds.
+        unmap_us: f64,
+        /// The first write to a page, in microseconds.
+        fault_us: f64,
+        /// Calls of all kinds since the start.
+        calls: u64,
+    },
     /// Memory that does not hold what was written into it.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
