@@ -117,11 +117,11 @@ impl Workload {
         sent.map_err(|source| HandleError::Send { request, source })
     }
 
-    /// Tells it something and waits for the answer, passing over rates, progress and latencies.
+    /// Tells it something and waits for the answer, passing over rates and progress.
     pub fn request(&mut self, request: Request, timeout: Duration) -> Result<Event, HandleError> {
         self.command(request)?;
         self.wait_for(timeout, |event| match event {
-            Event::Rate { .. } | Event::Progress { .. } | Event::Longest { .. } => None,
+            Event::Rate { .. } | Event::Progress { .. } => None,
             answer => Some(answer.clone()),
         })
     }
@@ -198,10 +198,7 @@ impl Workload {
             if let Some(chosen) = choose(&event) {
                 return Ok(chosen);
             }
-            if !matches!(
-                event,
-                Event::Rate { .. } | Event::Progress { .. } | Event::Longest { .. }
-            ) {
+            if !matches!(event, Event::Rate { .. } | Event::Progress { .. }) {
                 self.pending.push_back(event);
             }
         }

@@ -28,6 +28,8 @@ pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
 
+pub(crate) use rng::Rng;
+
 use console::Console;
 
 /// The workloads and their options, to be embedded as a subcommand.

@@ -25,12 +25,6 @@ pub struct OneTibArgs {
     /// Memory of its own that it reads at random, in MiB, in base pages.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub mib: u64,
-    /// How often to report the longest calls, in milliseconds.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub report_ms: u64,
-    /// End after so many seconds, and not at the end of standard input.
-    #[arg(long)]
-    pub seconds: Option<f64>,
 }
 
 /// Size of the file: small beside the memory, and large enough that 1 TiB of it takes 4096 mappings
@@ -42,6 +36,8 @@ const PIECE: usize = 16 * PAGE;
 /// Between two measured calls. Waiting threads are let in at once, so that what they see is being held
 /// up, not waiting for their turn on the processor; and anything longer than this cannot be missed.
 const PAUSE: Duration = Duration::from_micros(200);
+/// Between two looks at whether the others have ended.
+const IDLE: Duration = Duration::from_millis(50);
 /// Reads between two looks at the flag.
 const BATCH: usize = 8192;
 
@@ -83,13 +79,13 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> Result<(), Wo
             scope.spawn(move || end(map_and_unmap(longest, over))),
             scope.spawn(move || end(fault(faulted, longest, over))),
         ];
-        let reported = end(report(args, longest, over, console));
+        let answered = end(answer(longest, over, console));
         let joined = workers.into_iter().map(|worker| {
             worker
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        joined.chain([reported]).collect()
+        joined.chain([answered]).collect()
     })
 }
 
@@ -101,7 +97,13 @@ fn map_many_times(args: &OneTibArgs) -> Result<Vec<Mapping>, WorkloadError> {
     let pieces = args.mapped_gib * GIB / FILE_BYTES;
     let populated = args.populated_gib * GIB / FILE_BYTES;
     (0..pieces)
-        .map(|piece| Ok(Mapping::of_file(&file, FILE_BYTES as usize, piece < populated)?))
+        .map(|piece| {
+            Ok(Mapping::of_file(
+                &file,
+                FILE_BYTES as usize,
+                piece < populated,
+            )?)
+        })
         .collect()
 }
 
@@ -133,14 +135,13 @@ impl Longest {
         result
     }
 
-    fn take(&self, elapsed_s: f64) -> Event {
+    fn take(&self) -> Event {
         let us = |longest: &AtomicU64| longest.swap(0, Ordering::Relaxed) as f64 / 1e3;
         Event::Longest {
-            elapsed_s,
             map_us: us(&self.map),
             unmap_us: us(&self.unmap),
             fault_us: us(&self.fault),
-            calls: self.calls.load(Ordering::Relaxed),
+            calls: self.calls.swap(0, Ordering::Relaxed),
         }
     }
 }
@@ -178,43 +179,25 @@ fn fault(mut memory: Mapping, longest: &Longest, over: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// Reports until there is a reason to end.
-fn report(
-    args: &OneTibArgs,
+/// Answers requests until there is a reason to end.
+fn answer(
     longest: &Longest,
     over: &AtomicBool,
     console: &mut Console,
 ) -> Result<(), WorkloadError> {
-    let begun = Instant::now();
-    let period = Duration::from_millis(args.report_ms);
-    let end = args
-        .seconds
-        .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
-    let mut next = period;
-    let mut input_ended = false;
-    while end.is_none_or(|end| begun.elapsed() < end) && !over.load(Ordering::Relaxed) {
-        let wait = next.saturating_sub(begun.elapsed());
-        let input = if input_ended {
-            thread::sleep(wait);
-            None
-        } else {
-            console.wait(wait)
-        };
-        match input {
-            Some(Input::End) if end.is_some() => input_ended = true,
+    while !over.load(Ordering::Relaxed) {
+        let event = match console.wait(IDLE) {
+            None => continue,
             Some(Input::End | Input::Request(Request::Quit)) => break,
-            Some(Input::Request(other)) => {
-                let message = format!("this workload cannot {other}");
-                console.emit(&Event::Error { message })?;
-            }
-            Some(Input::Bad(bad)) => console.emit(&Event::Error {
+            Some(Input::Request(Request::Longest)) => longest.take(),
+            Some(Input::Request(other)) => Event::Error {
+                message: format!("this workload cannot {other}"),
+            },
+            Some(Input::Bad(bad)) => Event::Error {
                 message: bad.to_string(),
-            })?,
-            None => {
-                console.emit(&longest.take(begun.elapsed().as_secs_f64()))?;
-                next += period;
-            }
-        }
+            },
+        };
+        console.emit(&event)?;
     }
     Ok(())
 }
