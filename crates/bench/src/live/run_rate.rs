@@ -120,8 +120,8 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
             mib: 1024,
-            turns: 3,
-            turn: Duration::from_millis(500),
+            turns: 5,
+            turn: Duration::from_millis(400),
             estimate_s: 2.0,
         },
         Scale::Full => Sizes {

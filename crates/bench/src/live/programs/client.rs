@@ -1,5 +1,6 @@
 //! A client that asks a server for random keys, many at a time.
 
+use super::cores::Cores;
 use super::dialect::Dialect;
 use crate::live::BenchError;
 use crate::workload::Rng;
@@ -24,8 +25,7 @@ pub(super) struct Questions {
     pub pause: Duration,
 }
 
-/// Connections, all served by one thread: while the server works on the questions of some, the answers of
-/// others are read.
+/// Connections, all served by one thread.
 const CONNECTIONS: usize = 16;
 /// Questions in flight on each.
 const PIPELINE: usize = 16;
@@ -79,7 +79,11 @@ impl Shared {
 
 impl Client {
     /// Connects to the server and stores all the values; it asks nothing yet.
-    pub(super) fn connect(socket: &Path, questions: Questions) -> Result<Self, BenchError> {
+    pub(super) fn connect(
+        socket: &Path,
+        questions: Questions,
+        cores: Option<Cores>,
+    ) -> Result<Self, BenchError> {
         let connections: Result<Vec<_>, _> =
             (0..CONNECTIONS).map(|_| Connection::open(socket)).collect();
         let mut connections = connections?;
@@ -87,16 +91,18 @@ impl Client {
         let shared = Arc::new(Shared::default());
         let asking = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
+            if let Some(cores) = cores {
+                cores.keep_client();
+            }
             let mut rng = Rng::new(1, 0);
+            let mut answered = 0;
             while asking.goes_on() {
+                // The server always has the questions of the other connections to work on.
                 for connection in &mut connections {
+                    answered += connection.read_answers(questions)?;
                     connection.ask(questions, &mut rng)?;
                 }
-                for connection in &mut connections {
-                    connection.read_answers(questions)?;
-                }
-                let answered = (CONNECTIONS * PIPELINE) as u64;
-                asking.answers.fetch_add(answered, Ordering::Relaxed);
+                asking.answers.store(answered, Ordering::Relaxed);
                 std::thread::sleep(questions.pause);
             }
             Ok(())
@@ -180,15 +186,19 @@ impl Connection {
         self.send()
     }
 
-    fn read_answers(&mut self, questions: Questions) -> Result<(), BenchError> {
+    /// Reads the answers to all that was asked; how many there were.
+    fn read_answers(&mut self, questions: Questions) -> Result<u64, BenchError> {
         let Questions {
             dialect,
             value_bytes,
             ..
         } = questions;
-        self.asked
-            .drain(..)
-            .try_for_each(|key| dialect.expect_value(key, value_bytes, &mut self.answers))
+        for &key in &self.asked {
+            dialect.expect_value(key, value_bytes, &mut self.answers)?;
+        }
+        let answered = self.asked.len() as u64;
+        self.asked.clear();
+        Ok(answered)
     }
 
     fn fill(&mut self, questions: Questions) -> Result<(), BenchError> {

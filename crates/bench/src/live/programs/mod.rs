@@ -1,6 +1,7 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
 mod client;
+mod cores;
 mod dialect;
 mod hash_map;
 pub mod huge;

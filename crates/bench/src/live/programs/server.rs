@@ -1,6 +1,7 @@
 //! Servers of keys and values, each with a client of ours on a unix socket.
 
 use super::client::{Client, Questions};
+use super::cores::Cores;
 use super::dialect::Dialect;
 use super::{Program, packages};
 use crate::live::BenchError;
@@ -89,6 +90,10 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         hawkeye_linux::stop::let_signals_through(&mut command);
+        let cores = Cores::divided();
+        if let Some(cores) = cores {
+            cores.keep_server(&mut command);
+        }
         let child = command.spawn().map_err(|source| BenchError::Program {
             program: name.clone(),
             source,
@@ -96,7 +101,7 @@ impl Server {
         let mut process = Process { child, socket };
         process.wait_until_it_listens(&name)?;
         Ok(Self {
-            client: Client::connect(&process.socket.path, questions)?,
+            client: Client::connect(&process.socket.path, questions, cores)?,
             process,
         })
     }
