@@ -40,6 +40,7 @@ struct Outcome {
     /// Their promotions.
     promoted: [u64; 2],
     took: Duration,
+    longest_call: Duration,
 }
 
 /// The share of promotions that went to a program that does not need them, in per cent.
@@ -83,9 +84,10 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         let beside = match policy {
             None => "of its all-huge speed".to_owned(),
             Some(_) => format!(
-                "of its all-huge speed (goal for hawkeye: at least 97); {} promotions in {:.1} s",
+                "of its all-huge speed (goal for hawkeye: at least 97); {} promotions in {:.1} s, longest call {:.0} ms",
                 outcome.promoted[0],
-                outcome.took.as_secs_f64()
+                outcome.took.as_secs_f64(),
+                outcome.longest_call.as_secs_f64() * 1e3,
             ),
         };
         report.row(format!("{name}: random"), random, "%", beside);
@@ -127,7 +129,7 @@ fn measure(
 ) -> Result<Outcome, BenchError> {
     let mut managed = pair(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
-    let (mut promoted, mut took) = ([0, 0], Duration::ZERO);
+    let (mut promoted, mut took, mut longest_call) = ([0, 0], Duration::ZERO, Duration::ZERO);
     if let Some(policy) = policy {
         let budget = sizes.mib / 2;
         let settings = Settings {
@@ -146,7 +148,7 @@ fn measure(
         stop(&mut managed)?;
         let done = done?;
         promoted = pids.map(|pid| done.promoted_of(pid));
-        took = done.wall;
+        (took, longest_call) = (done.wall, done.longest_call);
     }
     let mut relative = [Vec::new(), Vec::new()];
     for _ in 0..sizes.turns {
@@ -160,6 +162,7 @@ fn measure(
         relative: relative.map(|shares| median(&shares)),
         promoted,
         took,
+        longest_call,
     })
 }
 

@@ -223,3 +223,7 @@ impl Connection {
         sent.map_err(|error| BenchError::Impossible(format!("the server takes nothing: {error}")))
     }
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -47,3 +47,39 @@ impl Drop for Source {
         let _ = std::fs::remove_file(&self.path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::programs::Program;
+    use std::io::Write;
+    use std::time::Duration;
+
+    /// A line for the count of skipped tests (scripts/test.sh).
+    fn skip(line: &str) {
+        eprintln!("SKIPPED {line}");
+        if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
+            let mut file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .expect("opens");
+            writeln!(file, "{line}").expect("notes the skipped test");
+        }
+    }
+
+    #[test]
+    fn it_speaks_the_line_protocol() {
+        if !packages::is_there("javac") {
+            skip("it_speaks_the_line_protocol: there is no javac here");
+            return;
+        }
+        let mut map = start(3).expect("starts");
+        for _ in 0..2 {
+            map.go().expect("goes");
+            let rate = map.rate(Duration::from_millis(200)).expect("says its rate");
+            assert!(rate > 0.0);
+            map.stop().expect("stops");
+        }
+    }
+}
