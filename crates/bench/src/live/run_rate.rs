@@ -203,6 +203,9 @@ fn typical(speeds: &[Speed]) -> Speed {
 }
 
 fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
+    if let Some(doubt) = doubt(seen.base_huge_percent, seen.huge_huge_percent) {
+        report.note(format!("{}: {doubt}.", kind.name()));
+    }
     let gain_percent = seen.gain_percent();
     let estimate = match seen.estimate {
         Ok(estimate) => {
@@ -229,6 +232,24 @@ fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
             seen.huge_huge_percent,
         ),
     );
+}
+
+/// Below this share of huge memory an all-huge program, and above the rest of it a base-page one, is not
+/// what its name says, in per cent.
+const MOSTLY_PERCENT: f64 = 95.0;
+
+/// What is wrong with a comparison of two instances with so much of their memory huge, if anything is.
+fn doubt(base_huge_percent: f64, huge_huge_percent: f64) -> Option<String> {
+    if base_huge_percent > 100.0 - MOSTLY_PERCENT {
+        return Some(format!(
+            "{base_huge_percent:.1} % of its base pages became huge meanwhile: somebody else promotes here, and its gain is larger than this"
+        ));
+    }
+    (huge_huge_percent < MOSTLY_PERCENT).then(|| {
+        format!(
+            "only {huge_huge_percent:.1} % of it could be made huge: its gain is larger than this"
+        )
+    })
 }
 
 fn conclude(compared: &[Compared], names: &[&str], report: &mut Report) {
@@ -285,6 +306,14 @@ mod tests {
             Class::Much,
         ];
         assert_eq!(classes, wanted);
+    }
+
+    #[test]
+    fn memory_that_is_not_what_it_should_be_is_told() {
+        assert_eq!(doubt(1.0, 99.0), None);
+        let told = |base, huge| doubt(base, huge).unwrap_or_default();
+        assert!(told(82.8, 100.0).contains("somebody else"));
+        assert!(told(0.0, 60.0).contains("only 60.0 %"));
     }
 
     #[test]
