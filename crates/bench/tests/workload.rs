@@ -28,6 +28,7 @@ fn readers_report_a_rate_pause_and_end() {
     for name in [
         "hot-spot --hot-mib 4",
         "random",
+        "zipf --theta 0.8",
         "sequential",
         "stride",
         "chase --hot-mib 8",
@@ -142,6 +143,32 @@ fn a_burner_gives_whole_regions_back() {
 }
 
 #[test]
+fn a_huge_address_space_times_its_calls() {
+    let mut workload = start("one-tib --mapped-gib 1024 --populated-gib 1 --mib 8");
+    let ready = workload.wait_ready().unwrap();
+    assert_eq!((ready.bytes, ready.pid), (8 << 20, workload.pid()));
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", ready.pid)).unwrap();
+    let mapped_pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
+    let mut calls_seen = 0;
+    while calls_seen < 100 {
+        let longest = workload.request(Request::Longest, SOON).unwrap();
+        let Event::Longest { map_us, calls, .. } = longest else {
+            panic!("{longest:?}")
+        };
+        assert!(calls == 0 || map_us >= 0.0);
+        calls_seen += calls;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let refused = workload.request(Request::Go, SOON);
+    assert!(
+        matches!(refused, Err(HandleError::Failed(_))),
+        "{refused:?}"
+    );
+    assert!(workload.finish().unwrap().success());
+}
+
+#[test]
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
     let mut workload = start("torture --mib 64 --threads 2 --seconds 2 --seed 5");
     workload.wait_ready().unwrap();
@@ -225,6 +252,8 @@ fn a_dropped_handle_ends_its_workload() {
 fn wrong_options_are_one_sentence() {
     for line in [
         "hot-spot --mib 4",
+        "zipf --mib 4 --theta=-1",
+        "one-tib --mapped-gib 1 --populated-gib 2",
         "stride --stride-bytes 12",
         "torture --mib 8 --threads 2",
     ] {

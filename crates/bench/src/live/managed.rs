@@ -1,10 +1,10 @@
-//! Manages a process from within an experiment.
+//! Manages processes from within an experiment.
 
 use super::error::BenchError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope};
-use hawkeye_manager::{Journal, Machine, Manager, Settings, Wake};
+use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::{self, PolicySettings};
 use std::time::Duration;
 
@@ -20,10 +20,38 @@ pub struct Managed {
     pub longest_call: Duration,
 }
 
+impl Managed {
+    /// Regions of a process that were promoted.
+    pub fn promoted_of(&self, pid: u32) -> u64 {
+        let promoted = self.journal.entries().filter(
+            |entry| matches!(&entry.event, Event::Promoted { process, .. } if process.pid == pid),
+        );
+        promoted.count() as u64
+    }
+}
+
+/// Whether there is a policy of that name.
+pub fn is_known(policy: &str) -> bool {
+    policies::names().any(|name| name == policy)
+}
+
 /// Manages `pid` by the named policy until `enough` says so, at most for `at_most`.
 pub fn manage(
     means: Means,
     pid: u32,
+    policy: &str,
+    settings: Settings,
+    at_most: Duration,
+    enough: impl FnMut(&Journal) -> bool,
+) -> Result<Managed, BenchError> {
+    manage_all(means, &[pid], policy, settings, at_most, enough)
+}
+
+/// Manages several processes, which arrive in the order given, until `enough` says so, at most for
+/// `at_most`. Nothing is managed while `enough` is at work.
+pub fn manage_all(
+    means: Means,
+    pids: &[u32],
     policy: &str,
     settings: Settings,
     at_most: Duration,
@@ -36,7 +64,8 @@ pub fn manage(
     };
     let policy = policies::by_name(policy, &policy_settings)
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
-    let scope = Scope::Processes(vec![ProcessHandle::open(pid)?]);
+    let handles: Result<Vec<_>, _> = pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
+    let scope = Scope::Processes(handles?);
     let before = hawkeye_linux::live::own_cpu();
     let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
     let mut manager = Manager::new(machine, policy, settings)?;

@@ -6,22 +6,29 @@ mod cgroup;
 pub mod collapse;
 pub mod container;
 mod error;
+pub mod estimate;
+pub mod figure_8;
 mod host;
 pub mod hot_first;
 mod managed;
 pub mod many_processes;
+pub mod one_tib;
 mod primitives;
 mod probe;
+pub mod programs;
 pub mod redis;
 pub mod report;
+pub mod run_rate;
 pub mod sampling;
 pub mod steady;
+pub mod table_5;
+pub mod table_9;
 pub mod zero_scan;
 
 pub use cgroup::MemoryCgroup;
 pub use error::BenchError;
 pub use host::Host;
-pub use managed::manage;
+pub use managed::{Managed, is_known, manage, manage_all};
 pub use report::{Report, Row};
 
 /// How long and how large the experiments are.
@@ -44,7 +51,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 9] = [
+pub const EXPERIMENTS: [Experiment; 14] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -89,5 +96,30 @@ pub const EXPERIMENTS: [Experiment; 9] = [
         name: "redis",
         shows: "Redis under never, always and managed, with most keys deleted and memory short",
         run: redis::run,
+    },
+    Experiment {
+        name: "one-tib",
+        shows: "how long a process with 1 TiB mapped is held up while it is sampled",
+        run: one_tib::run,
+    },
+    Experiment {
+        name: "figure-8",
+        shows: "a sensitive program started before and after a large idle Redis, by policy",
+        run: figure_8::run,
+    },
+    Experiment {
+        name: "table-9",
+        shows: "random beside sequential reads with promotions for one of them, by policy",
+        run: table_9::run,
+    },
+    Experiment {
+        name: "table-5",
+        shows: "how evenly three equal programs are served while promotion goes on, by policy",
+        run: table_5::run,
+    },
+    Experiment {
+        name: "run-rate",
+        shows: "estimated overhead of nine programs beside what huge pages gain them",
+        run: run_rate::run,
     },
 ];

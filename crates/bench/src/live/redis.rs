@@ -5,12 +5,12 @@ mod server;
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, available_bytes, need_bytes};
+use super::programs::packages;
 use super::report::{Report, median};
 use hawkeye_linux::system_memory;
 use serde_json::Value;
 use server::{Managing, Server};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// How huge pages are had.
@@ -58,13 +58,9 @@ struct Run {
 
 /// One million values of 4 KiB; 80 % deleted; then a neighbour takes the memory.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    for program in ["redis-server", "redis-cli", "redis-benchmark"] {
-        if Command::new(program).arg("--version").output().is_err() {
-            return Err(BenchError::Impossible(format!(
-                "{program} is not installed: apt-get install redis-server redis-tools"
-            )));
-        }
-    }
+    packages::need("redis-server", "redis-server")?;
+    packages::need("redis-cli", "redis-tools")?;
+    packages::need("redis-benchmark", "redis-tools")?;
     let keys: u64 = if scale == Scale::Quick {
         100_000
     } else {

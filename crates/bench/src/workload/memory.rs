@@ -1,9 +1,11 @@
-//! Anonymous memory mappings, and the only place that reads and writes them.
+//! Memory mappings, and the only place that reads and writes them.
 //!
 //! Every access is volatile: the compiler can neither drop a read nor assume that memory still
 //! holds what was written, because whether it does is what the workloads find out.
 
 use crate::workload::error::MemoryError;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{self, NonNull};
 
 /// Size of a base page, in bytes.
@@ -37,7 +39,7 @@ pub(crate) enum Protection {
     ReadWrite,
 }
 
-/// A range of anonymous memory that belongs to this value alone.
+/// A range of memory that belongs to this value alone.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -74,12 +76,20 @@ impl Mapping {
 
     /// Maps memory that stays shared with forked children.
     pub(crate) fn shared(bytes: usize) -> Result<Self, MemoryError> {
-        map(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+        map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+    }
+
+    /// Maps a file for reading, from its begin, shared with whoever else maps it; `populate` has the
+    /// kernel fill the page tables at once. Reads beyond the end of the file are fatal.
+    pub(crate) fn of_file(file: &File, bytes: usize, populate: bool) -> Result<Self, MemoryError> {
+        let populate = if populate { libc::MAP_POPULATE } else { 0 };
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | populate;
+        map(bytes, libc::PROT_READ, flags, file.as_raw_fd())
     }
 
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
     fn aligned(bytes: usize, protection: i32, shift: usize) -> Result<Self, MemoryError> {
-        let wide = map(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
+        let wide = map_anonymous(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
         let head = wide.start.as_ptr().align_offset(REGION) + shift;
         let (_, rest) = wide.split(head);
         let Some(rest) = rest else {
@@ -265,11 +275,15 @@ impl Drop for Mapping {
     }
 }
 
-fn map(bytes: usize, protection: i32, sharing: i32) -> Result<Mapping, MemoryError> {
-    assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
+fn map_anonymous(bytes: usize, protection: i32, sharing: i32) -> Result<Mapping, MemoryError> {
     let flags = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | sharing;
+    map(bytes, protection, flags, -1)
+}
+
+fn map(bytes: usize, protection: i32, flags: i32, fd: RawFd) -> Result<Mapping, MemoryError> {
+    assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
-    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
     match NonNull::new(start.cast()) {
         Some(at) if start != libc::MAP_FAILED => Ok(Mapping { start: at, bytes }),
         _ => Err(MemoryError::last("mmap", bytes)),

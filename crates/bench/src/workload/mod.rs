@@ -12,6 +12,7 @@ mod error;
 mod grow;
 mod handle;
 mod memory;
+mod one_tib;
 mod patterned;
 mod process;
 mod protocol;
@@ -19,16 +20,19 @@ mod rng;
 mod storm;
 mod torture;
 
-pub use access::AccessArgs;
+pub use access::{AccessArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
 pub use grow::GrowArgs;
 pub use handle::{HandleError, Workload};
 pub use memory::Pages;
+pub use one_tib::OneTibArgs;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
+
+pub(crate) use rng::Rng;
 
 use console::Console;
 
@@ -39,6 +43,8 @@ pub enum WorkloadCommand {
     HotSpot(AccessArgs),
     /// Independent random reads over all memory.
     Random(AccessArgs),
+    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all memory.
+    Zipf(ZipfArgs),
     /// Every word in address order, again and again.
     Sequential(AccessArgs),
     /// One word every so many bytes, in address order (see --stride-bytes).
@@ -51,6 +57,8 @@ pub enum WorkloadCommand {
     Burner(BurnerArgs),
     /// Memory that grows region by region with a few pages used of each, then is verified.
     Grow(GrowArgs),
+    /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
+    OneTib(OneTibArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Starts and joins threads without end.
@@ -73,12 +81,14 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
     let result = match command {
         WorkloadCommand::HotSpot(args) => access::hot_spot(args, &mut console),
         WorkloadCommand::Random(args) => access::random(args, &mut console),
+        WorkloadCommand::Zipf(args) => access::zipf(args, &mut console),
         WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
         WorkloadCommand::Stride(args) => access::stride(args, &mut console),
         WorkloadCommand::Chase(args) => access::chase(args, &mut console),
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
         WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
         WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
+        WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),

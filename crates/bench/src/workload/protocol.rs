@@ -60,6 +60,17 @@ pub enum Event {
         /// Operations, threads or children so far.
         operations: u64,
     },
+    /// Answer to `longest`: the longest calls since the last one.
+    Longest {
+        /// `mmap`, in microseconds.
+        map_us: f64,
+        /// `munmap`, in microseconds.
+        unmap_us: f64,
+        /// The first write to a page, in microseconds.
+        fault_us: f64,
+        /// Calls of all kinds in that time.
+        calls: u64,
+    },
     /// Memory that does not hold what was written into it.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
@@ -165,6 +176,8 @@ pub enum Request {
     Verify,
     /// `rss`: say how much memory is resident.
     Rss,
+    /// `longest`: say how long the longest calls took since this was last asked.
+    Longest,
     /// `refill N`: write the pattern into N pages of each region.
     Refill(usize),
     /// `dontneed PERCENT`: give back that part of the pages of each region.
@@ -194,6 +207,7 @@ impl FromStr for Request {
             ["stop"] => Self::Stop,
             ["verify"] => Self::Verify,
             ["rss"] => Self::Rss,
+            ["longest"] => Self::Longest,
             ["quit"] => Self::Quit,
             ["refill", pages] => Self::Refill(number(pages)?),
             ["free", regions] => Self::Free(number(regions)?),
@@ -214,6 +228,7 @@ impl fmt::Display for Request {
             Self::Stop => write!(f, "stop"),
             Self::Verify => write!(f, "verify"),
             Self::Rss => write!(f, "rss"),
+            Self::Longest => write!(f, "longest"),
             Self::Refill(pages) => write!(f, "refill {pages}"),
             Self::DontNeed(percent) => write!(f, "dontneed {percent}"),
             Self::Free(regions) => write!(f, "free {regions}"),

@@ -9,6 +9,7 @@ fn requests_read_as_they_are_written() {
         Request::Stop,
         Request::Verify,
         Request::Rss,
+        Request::Longest,
         Request::Refill(512),
         Request::DontNeed(80),
         Request::Free(3),

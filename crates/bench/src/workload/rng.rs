@@ -1,5 +1,7 @@
 //! Reproducible random numbers, cheap enough for an access loop.
 
+use rand_core::RngCore;
+
 /// An xorshift64* generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
@@ -28,6 +30,20 @@ impl Rng {
     /// True once in `times`.
     pub(crate) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
+    }
+}
+
+impl RngCore for Rng {
+    fn next_u32(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.next()
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        rand_core::impls::fill_bytes_via_next(self, bytes);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Workloads that read memory in one pattern and say how fast.
 
 mod chase;
+mod cycle;
 mod pace;
 mod walk;
+mod zipf;
 
 use crate::workload::console::Console;
 use crate::workload::error::WorkloadError;
@@ -13,6 +15,9 @@ use crate::workload::rng::mix;
 use chase::Chase;
 use pace::{Pace, Turn};
 use walk::{Area, Layout, RandomReads, Stride, Walk};
+use zipf::Zipf;
+
+pub use zipf::ZipfArgs;
 
 /// Options of the workloads that read.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,6 +117,13 @@ pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> Result<(), Work
     let (mut memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
     let walk = Chase::new(&mut memory, layout, args.seed);
     read(walk, &memory, layout, args, console)
+}
+
+pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let access = &args.access;
+    let (memory, layout) = prepare(access, 0)?;
+    let walk = Zipf::new(&memory, args.theta, access.seed)?;
+    read(walk, &memory, layout, access, console)
 }
 
 /// Maps the memory, writes to every page of it, and marks the hot part.

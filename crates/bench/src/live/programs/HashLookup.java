@@ -1,0 +1,138 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+
+/**
+ * Looks random keys up in a large hash map of longs, and says how fast. It speaks the line protocol of HawkEye's
+ * workloads: events as JSON on standard output; "go", "stop" and "quit" on standard input, whose end ends it.
+ */
+public final class HashLookup {
+    private static final int BATCH = 8192;
+    private static final long REPORT_NS = 100_000_000;
+
+    /** Open addressing with linear probing; key and value side by side, 0 for an empty slot. Half full. */
+    private final long[] slots;
+    private final int mask;
+    private final int entries;
+
+    private volatile boolean going;
+
+    private HashLookup(int slotCount) {
+        slots = new long[2 * slotCount];
+        mask = slotCount - 1;
+        entries = slotCount / 2;
+        for (int i = 0; i < entries; i++) {
+            put(key(i), i);
+        }
+    }
+
+    /** The finalizer of splitmix64: one to one, so that different numbers make different keys. */
+    private static long mix(long x) {
+        x = (x ^ (x >>> 30)) * 0xbf58476d1ce4e5b9L;
+        x = (x ^ (x >>> 27)) * 0x94d049bb133111ebL;
+        return x ^ (x >>> 31);
+    }
+
+    /** The key of entry i; never 0, which only 0 is mixed to. */
+    private static long key(int i) {
+        return mix(i + 1L);
+    }
+
+    private int home(long key) {
+        return (int) (key >>> 20) & mask;
+    }
+
+    private void put(long key, long value) {
+        int slot = home(key);
+        while (slots[2 * slot] != 0) {
+            slot = (slot + 1) & mask;
+        }
+        slots[2 * slot] = key;
+        slots[2 * slot + 1] = value;
+    }
+
+    private long get(long key) {
+        int slot = home(key);
+        while (slots[2 * slot] != key) {
+            if (slots[2 * slot] == 0) {
+                return -1;
+            }
+            slot = (slot + 1) & mask;
+        }
+        return slots[2 * slot + 1];
+    }
+
+    /** Looks up count random keys; returns the state of the random numbers. */
+    private long lookUp(long random, int count) {
+        for (int i = 0; i < count; i++) {
+            random = random * 6364136223846793005L + 1442695040888963407L;
+            int entry = (int) (((random >>> 32) * entries) >>> 32);
+            if (get(key(entry)) != entry) {
+                throw new IllegalStateException("entry " + entry + " is not in the map");
+            }
+        }
+        return random;
+    }
+
+    private static void say(String event) {
+        System.out.println(event);
+        if (System.out.checkError()) {
+            System.exit(1);
+        }
+    }
+
+    private void listen() {
+        try {
+            BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+            for (String line = in.readLine(); line != null && !line.equals("quit"); line = in.readLine()) {
+                synchronized (this) {
+                    going = line.equals("go");
+                    notifyAll();
+                }
+            }
+            System.exit(0);
+        } catch (IOException error) {
+            System.exit(1);
+        }
+    }
+
+    private synchronized void awaitGo() throws InterruptedException {
+        while (!going) {
+            wait();
+        }
+    }
+
+    private void run() throws InterruptedException {
+        Thread listener = new Thread(this::listen);
+        listener.setDaemon(true);
+        listener.start();
+        long random = 1;
+        long lookups = 0;
+        long begun = System.nanoTime();
+        while (true) {
+            awaitGo();
+            long reportedAt = System.nanoTime();
+            long reported = lookups;
+            while (going) {
+                random = lookUp(random, BATCH);
+                lookups += BATCH;
+                long now = System.nanoTime();
+                if (now - reportedAt >= REPORT_NS) {
+                    say("{\"event\":\"rate\",\"elapsed_s\":" + (now - begun) / 1e9 + ",\"accesses\":" + lookups
+                            + ",\"accesses_per_s\":" + (lookups - reported) * 1e9 / (now - reportedAt) + "}");
+                    reportedAt = now;
+                    reported = lookups;
+                }
+            }
+        }
+    }
+
+    /** The argument: size of the map in MiB, a power of two up to 8192. */
+    public static void main(String[] arguments) throws InterruptedException {
+        long bytes = Long.parseLong(arguments[0]) << 20;
+        HashLookup map = new HashLookup((int) (bytes / 16));
+        say("{\"event\":\"ready\",\"pid\":" + ProcessHandle.current().pid() + ",\"start\":0,\"bytes\":" + bytes
+                + ",\"hot_start\":0,\"huge_bytes\":0,\"execs\":0}");
+        map.run();
+    }
+}

@@ -1,0 +1,44 @@
+//! Programs that speak the workloads' line protocol.
+
+use super::Program;
+use crate::live::{BenchError, Host};
+use crate::workload::{Request, Workload};
+use std::time::Duration;
+
+/// One of them.
+pub(super) struct Reader {
+    workload: Workload,
+    pid: u32,
+}
+
+/// Starts a workload of ours, told to wait.
+pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader, BenchError> {
+    let words = format!("{words} --mib {mib} --pages base --report-ms 100 --wait");
+    Reader::ready(host.start(&words)?)
+}
+
+impl Reader {
+    /// Waits until the program has its data; it must not begin to work by itself.
+    pub(super) fn ready(mut workload: Workload) -> Result<Self, BenchError> {
+        let pid = workload.wait_ready()?.pid;
+        Ok(Self { workload, pid })
+    }
+}
+
+impl Program for Reader {
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn go(&mut self) -> Result<(), BenchError> {
+        Ok(self.workload.command(Request::Go)?)
+    }
+
+    fn stop(&mut self) -> Result<(), BenchError> {
+        Ok(self.workload.command(Request::Stop)?)
+    }
+
+    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
+        Ok(self.workload.measure(length)?)
+    }
+}

@@ -1,0 +1,216 @@
+//! Servers of keys and values, each with a client of ours on a unix socket.
+
+use super::client::{Client, Questions};
+use super::cores::Cores;
+use super::dialect::Dialect;
+use super::{Program, packages};
+use crate::live::BenchError;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How much a server is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// As much as it answers.
+    Full,
+    /// A few per cent of that.
+    Light,
+}
+
+impl Load {
+    fn pause(self) -> Duration {
+        match self {
+            Self::Full => Duration::ZERO,
+            Self::Light => Duration::from_millis(50),
+        }
+    }
+}
+
+const REDIS_VALUE_BYTES: usize = 4096;
+const MEMCACHED_VALUE_BYTES: usize = 1024;
+/// How long a server may take to listen.
+const START: Duration = Duration::from_secs(10);
+
+/// A server and its client.
+pub(super) struct Server {
+    // The client goes first: its questions would find nobody.
+    client: Client,
+    process: Process,
+}
+
+/// Redis with values of 4 KiB.
+pub(super) fn redis(mib: u64, load: Load) -> Result<Server, BenchError> {
+    packages::need("redis-server", "redis-server")?;
+    let socket = Socket::new("redis");
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--appendonly", "no"])
+        // It may be given huge pages, as long as nobody gives them unasked.
+        .args(["--disable-thp", "no", "--unixsocket"])
+        .arg(&socket.path);
+    let questions = Questions {
+        dialect: Dialect::Redis,
+        keys: (mib << 20) / REDIS_VALUE_BYTES as u64,
+        value_bytes: REDIS_VALUE_BYTES,
+        pause: load.pause(),
+    };
+    Server::start(command, socket, questions)
+}
+
+/// memcached with values of 1 KiB and one thread.
+pub(super) fn memcached(mib: u64) -> Result<Server, BenchError> {
+    packages::need("memcached", "memcached")?;
+    let socket = Socket::new("memcached");
+    let mut command = Command::new("memcached");
+    // Twice the memory of the values, so that none is evicted.
+    command
+        .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
+        .arg(&socket.path);
+    let questions = Questions {
+        dialect: Dialect::Memcached,
+        keys: (mib << 20) / MEMCACHED_VALUE_BYTES as u64,
+        value_bytes: MEMCACHED_VALUE_BYTES,
+        pause: Duration::ZERO,
+    };
+    Server::start(command, socket, questions)
+}
+
+impl Server {
+    fn start(
+        mut command: Command,
+        socket: Socket,
+        questions: Questions,
+    ) -> Result<Self, BenchError> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        hawkeye_linux::stop::let_signals_through(&mut command);
+        die_with_us(&mut command);
+        let cores = Cores::divided();
+        if let Some(cores) = cores {
+            cores.keep_server(&mut command);
+        }
+        let child = command.spawn().map_err(|source| BenchError::Program {
+            program: name.clone(),
+            source,
+        })?;
+        let mut process = Process { child, socket };
+        process.wait_until_it_listens(&name)?;
+        Ok(Self {
+            client: Client::connect(&process.socket.path, questions, cores)?,
+            process,
+        })
+    }
+}
+
+impl Program for Server {
+    fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    fn go(&mut self) -> Result<(), BenchError> {
+        self.client.go();
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), BenchError> {
+        self.client.stop();
+        Ok(())
+    }
+
+    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
+        let (begun, before) = (Instant::now(), self.client.answers()?);
+        std::thread::sleep(length);
+        let answers = self.client.answers()? - before;
+        Ok(answers as f64 / begun.elapsed().as_secs_f64())
+    }
+}
+
+/// Has the server end with the thread that starts it, even where that is killed: it holds gigabytes.
+fn die_with_us(command: &mut Command) {
+    // SAFETY: between fork and exec nothing is done but one system call.
+    unsafe {
+        command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
+    }
+}
+
+/// The server's process; killed when dropped.
+struct Process {
+    child: Child,
+    socket: Socket,
+}
+
+impl Process {
+    fn wait_until_it_listens(&mut self, name: &str) -> Result<(), BenchError> {
+        let deadline = Instant::now() + START;
+        while UnixStream::connect(&self.socket.path).is_err() {
+            let ended = self.child.try_wait().ok().flatten();
+            if let Some(status) = ended {
+                let message = format!("{name} ended at its start: {status}");
+                return Err(BenchError::Impossible(message));
+            }
+            if Instant::now() > deadline {
+                let message = format!("{name} did not listen within {} s", START.as_secs());
+                return Err(BenchError::Impossible(message));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill, and the wait returns at once.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a server listens; removed when dropped.
+struct Socket {
+    path: PathBuf,
+}
+
+impl Socket {
+    fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let file = format!("hawkeye-bench-{}-{name}-{number}", std::process::id());
+        Self {
+            path: std::env::temp_dir().join(file),
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file::<&Path>(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_once_is_told() {
+        let questions = Questions {
+            dialect: Dialect::Redis,
+            keys: 1,
+            value_bytes: 1,
+            pause: Duration::ZERO,
+        };
+        let started = Server::start(Command::new("false"), Socket::new("false"), questions);
+        let error = started.map(drop).expect_err("there is no server");
+        assert!(error.to_string().starts_with("false ended"), "{error}");
+    }
+}

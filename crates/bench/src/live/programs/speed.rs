@@ -1,0 +1,88 @@
+//! How fast programs work, alone and side by side.
+
+use super::Program;
+use crate::live::BenchError;
+use hawkeye_linux::LinuxError;
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// How fast a program works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Operations per second of wall-clock time.
+    pub per_s: f64,
+    /// Operations per second of the program's own CPU time: the same whoever it shares the processor
+    /// with, and however slowly a client asks.
+    pub per_cpu_s: f64,
+}
+
+/// Sets a program going, measures it for `length`, and has it pause.
+pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
+    program.go()?;
+    let speed = measure(program, length);
+    program.stop()?;
+    speed
+}
+
+/// The same for programs that work at the same time.
+pub fn turn_together(
+    programs: &mut [Box<dyn Program>],
+    length: Duration,
+) -> Result<Vec<Speed>, BenchError> {
+    go(programs)?;
+    let speeds = std::thread::scope(|scope| {
+        let measuring: Vec<_> = programs
+            .iter_mut()
+            .map(|program| scope.spawn(move || measure(program.as_mut(), length)))
+            .collect();
+        measuring
+            .into_iter()
+            .map(|one| {
+                one.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    });
+    stop(programs)?;
+    speeds
+}
+
+/// Has all of them work from now on.
+pub fn go(programs: &mut [Box<dyn Program>]) -> Result<(), BenchError> {
+    programs.iter_mut().try_for_each(|program| program.go())
+}
+
+/// Has all of them pause.
+pub fn stop(programs: &mut [Box<dyn Program>]) -> Result<(), BenchError> {
+    programs.iter_mut().try_for_each(|program| program.stop())
+}
+
+fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
+    let clock = clock_getcpuclockid(Pid::from_raw(program.pid() as i32)).map_err(unreadable)?;
+    let (begun, cpu_before) = (Instant::now(), cpu_time(clock)?);
+    let per_s = program.rate(length)?;
+    let cpu = cpu_time(clock)?.saturating_sub(cpu_before);
+    if cpu.is_zero() {
+        return Err(BenchError::Impossible(format!(
+            "process {} did not run while it was measured",
+            program.pid()
+        )));
+    }
+    Ok(Speed {
+        per_s,
+        per_cpu_s: per_s * begun.elapsed().as_secs_f64() / cpu.as_secs_f64(),
+    })
+}
+
+fn cpu_time(clock: ClockId) -> Result<Duration, BenchError> {
+    Ok(clock.now().map_err(unreadable)?.into())
+}
+
+fn unreadable(errno: Errno) -> LinuxError {
+    LinuxError::Call {
+        call: "reading a process's CPU time",
+        errno,
+    }
+}
