@@ -9,11 +9,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// The policy where none is named.
-pub const DEFAULT_POLICY: &str = "hawkeye-g";
+pub const DEFAULT_POLICY: &str = "hawkeye";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManagingOptions {
-    /// Who gets huge pages first: hawkeye-g (by access coverage), hawkeye-pmu (by measured overhead,
+    /// Who gets huge pages first: hawkeye (by what each promotion saves), hawkeye-g (by access coverage), hawkeye-pmu (by measured overhead,
     /// then coverage; nothing where none can be measured), ingens (by memory held; regions 90 % in
     /// use while memory is fragmented), linux (khugepaged's order and pace), none (recover bloat
     /// only).

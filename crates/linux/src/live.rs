@@ -8,19 +8,20 @@ use crate::remote_advice;
 use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
 use crate::stop::{StopSignals, Waited};
-use crate::{fragmentation, mappings, pagemap, system_memory};
+use crate::{fragmentation, mappings, pagemap, system_memory, walk_costs};
 use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, PAGES_PER_REGION, ProcessId, ProcessSample,
-    RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use serde::Serialize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How zero pages are taken back; the probe chooses.
@@ -43,6 +44,20 @@ pub struct Means {
     pub recovery: RecoveryMethod,
     /// What a base page's first access after a clear costs the program.
     pub first_touch_cost: Duration,
+}
+
+impl Means {
+    /// Finds out what page walks cost here, so that overhead can be told without counters. Takes
+    /// some seconds the first time after the machine has started.
+    ///
+    /// # Errors
+    /// The memory for measuring can't be had.
+    pub fn prepare_overhead(&mut self, state_dir: &Path) -> Result<(), LinuxError> {
+        if let Sampler::AccessBits(bits) = &mut self.sampler {
+            bits.walk_costs = Some(walk_costs::known_or_measured(state_dir)?);
+        }
+        Ok(())
+    }
 }
 
 /// The running kernel.
@@ -178,10 +193,17 @@ impl Machine for LinuxMachine {
             .map_err(|error| error.for_process(process))
     }
 
-    fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {
+    fn start_window(&mut self, process: ProcessId, needs: Needs) -> Result<(), MachineError> {
         let member = self.members.get_mut(process)?;
         self.sampler
-            .start_window(member, &mut self.calls)
+            .start_window(member, needs, &mut self.calls)
+            .map_err(|e| e.for_process(process))
+    }
+
+    fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
+        let member = self.members.get_mut(process)?;
+        self.sampler
+            .probe(member, &mut self.calls)
             .map_err(|e| e.for_process(process))
     }
 

@@ -3,13 +3,13 @@
 use crate::error::LinuxError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::ClockId;
 use nix::unistd::Pid;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 use std::collections::BTreeSet;
-use std::time::Duration;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A handle on one process (a pidfd): never another process that got the same pid.
 #[derive(Debug)]

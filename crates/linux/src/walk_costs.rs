@@ -10,8 +10,10 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use nix::unistd::ftruncate;
 use std::ffi::c_void;
+use std::fs;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Instant;
 
@@ -29,6 +31,27 @@ const READS: u64 = 200_000;
 const TURNS: u64 = 7;
 /// Numbers of pages among which the TLB's reach is looked for.
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
+
+/// What was measured since the machine started, or is measured now and kept for the next manager:
+/// it takes some seconds, and processors don't change. `state_dir` is emptied by a restart.
+///
+/// # Errors
+/// Memory that can't be had.
+pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
+    let file = state_dir.join("walk-costs.json");
+    let known = fs::read_to_string(&file).ok();
+    if let Some(costs) = known.and_then(|text| serde_json::from_str(&text).ok()) {
+        return Ok(costs);
+    }
+    tracing::info!("measuring what page walks cost on this machine");
+    let costs = measure()?;
+    // Whoever can't keep it measures again: that is all.
+    let kept = serde_json::to_string(&costs).map_err(std::io::Error::other);
+    if let Err(error) = kept.and_then(|text| fs::write(&file, text)) {
+        tracing::debug!("{} can't be written: {error}", file.display());
+    }
+    Ok(costs)
+}
 
 /// Measures.
 ///
@@ -105,12 +128,20 @@ impl Area {
         // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
         let start = unsafe { mmap_anonymous(None, length, protection, flags) };
         let start = start.map_err(failed)?;
-        Ok(Self { start, bytes, lines })
+        Ok(Self {
+            start,
+            bytes,
+            lines,
+        })
     }
 
     /// Written memory, huge where the kernel lets it be.
     fn huge(bytes: u64) -> Result<Self, LinuxError> {
-        let area = Self::reserve(bytes as usize, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, Lines::All)?;
+        let area = Self::reserve(
+            bytes as usize,
+            ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+            Lines::All,
+        )?;
         // SAFETY: the mapping is ours, and the advice changes none of its contents.
         let _ = unsafe { madvise(area.start, area.bytes, MmapAdvise::MADV_HUGEPAGE) };
         for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
@@ -160,7 +191,11 @@ impl Area {
                 Order::Steps(step) => {
                     let next = page + step;
                     // Each round starts one page further, or it would read the same few again.
-                    if next < pages { next } else { (next + 1) % pages % step.max(1) }
+                    if next < pages {
+                        next
+                    } else {
+                        (next + 1) % pages % step.max(1)
+                    }
                 }
                 // The upper half of the product, instead of a slow division.
                 Order::Independent | Order::Dependent => {

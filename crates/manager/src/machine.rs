@@ -1,7 +1,7 @@
 //! The machine that is managed: the running kernel or a simulated one. The loop knows only this.
 
 use hawkeye_policy::{
-    MemoryState, MemoryUse, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+    MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 use thiserror::Error;
@@ -118,8 +118,15 @@ pub trait Machine {
     /// The same of the machine or one cgroup alone, cheaply: it is asked for up to 20 times a second.
     fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError>;
 
-    /// Starts a sampling window: clears the access bits of the process.
-    fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError>;
+    /// Starts a sampling window: clears the access bits of the process for its coverage, prepares
+    /// to probe it for its overhead, whatever of the two is needed.
+    fn start_window(&mut self, process: ProcessId, needs: Needs) -> Result<(), MachineError>;
+
+    /// Goes on probing a process in the window that is open; says when to be called again, `None`
+    /// when there is nothing more to see in this window. It takes some milliseconds at the most.
+    fn probe(&mut self, _process: ProcessId) -> Result<Option<Duration>, MachineError> {
+        Ok(None)
+    }
 
     /// Reads coverage since a window was last started (population alone where none ever was).
     fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError>;

@@ -10,7 +10,7 @@ use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
-    Needs, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
+    Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
     SettingError, WatermarkTable,
 };
 use sampling::Sampling;
@@ -64,7 +64,7 @@ impl<M: Machine> Manager<M> {
             ..RecoverySettings::default()
         };
         // khugepaged's pace is the policy's own.
-        let rate = if policy.needs() == Needs::Coverage {
+        let rate = if policy.needs().accesses() {
             settings.rate
         } else {
             None

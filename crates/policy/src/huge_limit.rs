@@ -123,6 +123,7 @@ mod tests {
             process: process(pid),
             source: CoverageSource::AccessBits,
             regions: (0..regions).map(|at| huge(at, true)).collect(),
+            first_touches: 0,
             overhead: None,
             cpu_cores: 1.0,
             terms: Terms {

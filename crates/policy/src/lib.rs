@@ -22,8 +22,8 @@ pub mod policies;
 pub mod policy;
 pub mod recovered;
 pub mod recovery;
-pub mod run_rate;
 pub mod rules;
+pub mod run_rate;
 pub mod selection;
 pub mod terms;
 #[cfg(test)]

@@ -69,6 +69,9 @@ pub struct ProcessSample {
     pub source: CoverageSource,
     /// Regions with anything in them.
     pub regions: Vec<RegionSample>,
+    /// Times that the process touched a page for the first time since its access bits were cleared: each costs it
+    /// something where a hypervisor looks on.
+    pub first_touches: u64,
     /// What translation costs it, where that could be found out.
     pub overhead: Option<Overhead>,
     /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.

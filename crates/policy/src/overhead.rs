@@ -11,6 +11,8 @@ pub enum OverheadSource {
     Counters,
     /// Run-rate: the pages touched in short windows, weighed with what their walks cost here.
     RunRate,
+    /// Not measured: a stand-in where nothing can be.
+    Assumed,
 }
 
 /// The share of its CPU time that a process spends in address translation: what huge pages would

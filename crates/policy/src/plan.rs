@@ -37,6 +37,19 @@ pub enum Reason {
         /// ones weighing more (over 0).
         importance: f64,
     },
+    /// HawkEye: what the promotion is expected to save, against what it costs.
+    Saving {
+        /// The overhead of the process.
+        overhead: Overhead,
+        /// Page walks that the region causes per second of CPU time.
+        walks_per_s: u32,
+        /// CPU time that its promotion is expected to save, in microseconds a second.
+        saved_us_per_s: f64,
+        /// What a promotion costs, as last seen, in microseconds.
+        cost_us: f64,
+        /// After how long it has paid for itself, in seconds.
+        pays_after_s: f64,
+    },
     /// khugepaged's order: next populated region in first-come, address order.
     AddressOrder {
         /// Base pages present.
@@ -65,6 +78,16 @@ impl fmt::Display for Reason {
             Self::Bucket { bucket, coverage } => {
                 write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
             }
+            Self::Saving {
+                overhead,
+                walks_per_s,
+                saved_us_per_s,
+                cost_us,
+                pays_after_s,
+            } => write!(
+                f,
+                "overhead {overhead}, {walks_per_s} page walks/s here: saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
+            ),
             Self::MeasuredOverhead {
                 overhead,
                 bucket,

@@ -14,6 +14,27 @@ pub enum Needs {
     Population,
     /// Access coverage.
     Coverage,
+    /// Access coverage, and the overhead of each process.
+    CoverageAndOverhead,
+    /// The overhead of each process, and how fast each region is walked for.
+    Walks,
+}
+
+impl Needs {
+    /// Whether access bits are cleared and read for it.
+    pub fn accesses(self) -> bool {
+        self >= Self::Coverage
+    }
+
+    /// Whether the whole of a process is to be cleared, for its coverage.
+    pub fn coverage(self) -> bool {
+        matches!(self, Self::Coverage | Self::CoverageAndOverhead)
+    }
+
+    /// Whether overhead is to be found out.
+    pub fn overhead(self) -> bool {
+        self >= Self::CoverageAndOverhead
+    }
 }
 
 /// Decides which region becomes huge next. Pure: it learns only through `observe` and `settle`, and

@@ -51,6 +51,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 process: process(*pid),
                 source: CoverageSource::AccessBits,
                 regions: regions.clone(),
+                first_touches: 0,
                 overhead: None,
                 cpu_cores: 1.0,
                 terms: Terms::default(),

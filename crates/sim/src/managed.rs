@@ -4,7 +4,7 @@ use crate::machine::SimMachine;
 use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse,
+    BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse, Needs,
     Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, RegionSample,
     Scope,
 };
@@ -151,7 +151,7 @@ impl Machine for SimMachine {
         Ok(huge)
     }
 
-    fn start_window(&mut self, process: ProcessId) -> Result<(), MachineError> {
+    fn start_window(&mut self, process: ProcessId, _: Needs) -> Result<(), MachineError> {
         let costs = self.spec.costs;
         let cleared = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
         cleared.clear_bits();
@@ -189,6 +189,7 @@ impl Machine for SimMachine {
         Ok(ProcessSample {
             process,
             source,
+            first_touches: touches(source, &regions),
             regions,
             overhead,
             cpu_cores: 1.0,
@@ -289,4 +290,19 @@ impl Machine for SimMachine {
 
 fn times(cost: Duration, count: u64) -> Duration {
     Duration::from_nanos(cost.as_nanos() as u64 * count)
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+fn touches(source: CoverageSource, regions: &[RegionSample]) -> u64 {
+    if source == CoverageSource::Population {
+        return 0;
+    }
+    let of = |r: &RegionSample| {
+        if r.huge {
+            u64::from(r.accessed > 0)
+        } else {
+            u64::from(r.accessed)
+        }
+    };
+    regions.iter().map(of).sum()
 }

@@ -2,7 +2,7 @@
 //! equal to a naive count.
 
 use hawkeye_manager::Machine;
-use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, RegionAddr};
 use hawkeye_sim::{Backing, Change, Ends, MachineSpec, Part, ProcessSpec, SimMachine};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -94,7 +94,7 @@ proptest! {
                 Call::Wait(ns) => {
                     machine.wait_until(machine.now() + Duration::from_nanos(ns));
                 }
-                Call::Clear(p) => drop(machine.start_window(ids[p])),
+                Call::Clear(p) => drop(machine.start_window(ids[p], Needs::Coverage)),
                 Call::Sample(p) => {
                     for sample in machine.sample(ids[p]).iter().flat_map(|s| &s.regions) {
                         prop_assert!(sample.accessed <= sample.present);

@@ -1,7 +1,7 @@
 //! The simulated machine by itself.
 
 use hawkeye_manager::{Machine, MachineError, Promoted, Wake};
-use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, Needs, ProcessId, RegionAddr};
 use hawkeye_sim::{
     Backing, Change, Costs, End, Ended, Ends, MachineSpec, Part, ProcessSpec, SimError, SimMachine,
 };
@@ -86,7 +86,7 @@ fn coverage_follows_the_pattern() -> Outcome {
     })?;
     let population = machine.sample(process);
     assert!(population.is_ok_and(|s| s.source == CoverageSource::Population));
-    assert_eq!(machine.start_window(process), Ok(()));
+    assert_eq!(machine.start_window(process, Needs::Coverage), Ok(()));
     machine.wait_until(machine.now() + Duration::from_millis(5));
     let Ok(sample) = machine.sample(process) else {
         panic!("it is there");

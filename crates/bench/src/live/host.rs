@@ -48,7 +48,9 @@ impl Host {
 
     /// What managing uses, set up anew.
     pub fn means(&self) -> Result<Means, BenchError> {
-        Ok(self.takeover.means()?)
+        let mut means = self.takeover.means()?;
+        means.prepare_overhead(&state_dir())?;
+        Ok(means)
     }
 
     /// Sets a transparent-huge-page setting for the time of the experiments.

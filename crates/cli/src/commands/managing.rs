@@ -5,6 +5,7 @@ use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::summary::{self, Summary};
 use anyhow::{Result, bail};
+use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings;
@@ -57,7 +58,7 @@ impl Session {
         if !decision.can_manage {
             bail!("{} `hawkeye doctor` shows more.", decision.verdict);
         }
-        if policy.needs() == Needs::Coverage && decision.sampler == SamplerKind::Population {
+        if policy.needs().accesses() && decision.sampler == SamplerKind::Population {
             eprintln!(
                 "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
             );
@@ -72,7 +73,12 @@ impl Session {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }
-        let means = takeover.means()?;
+        let mut means = takeover.means()?;
+        if policy.needs().overhead() {
+            if let Err(error) = means.prepare_overhead(&state_dir()) {
+                eprintln!("hawkeye: overhead can't be told on this machine: {error}");
+            }
+        }
         Ok(Self {
             signals,
             takeover,

@@ -15,7 +15,7 @@ pub use facts::{Checked, Extent, Facts, gather};
 use crate::error::LinuxError;
 use crate::live::Means;
 use crate::page_tables::PageTables;
-use crate::sampler::Sampler;
+use crate::sampler::{AccessBits, Sampler};
 use decide::SamplerKind;
 
 /// The decision, but for the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
@@ -48,7 +48,11 @@ fn asked_sampler() -> Option<String> {
 pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
     Ok(Means {
         sampler: match decision.sampler {
-            SamplerKind::AccessBits => Sampler::AccessBits(Box::new(PageTables::load()?)),
+            SamplerKind::AccessBits => Sampler::AccessBits(Box::new(AccessBits {
+                tables: PageTables::load()?,
+                walk_costs: None,
+                first_touch_cost: decision.first_touch_cost,
+            })),
             SamplerKind::Damon => Sampler::Damon(Box::default()),
             SamplerKind::Population => Sampler::Population,
         },

@@ -1,6 +1,7 @@
 //! One managed process, as the sampler keeps it.
 
 use super::damon::Estimates;
+use super::run_rate::Walks;
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
 use crate::page_tables::Target;
@@ -23,8 +24,12 @@ pub struct Member {
     pub(super) target: Option<Target>,
     /// Whether its access bits were ever cleared: before that, they tell nothing.
     pub(super) cleared: bool,
+    /// Whether all of them were, and not only those of a sample of its regions.
+    pub(super) all_cleared: bool,
     /// What DAMON has shown of it, from the first window on.
     pub(super) estimates: Option<Estimates>,
+    /// What probing has shown of it.
+    pub(super) walks: Walks,
 }
 
 impl Member {
@@ -39,7 +44,9 @@ impl Member {
             eligible: Eligible::default(),
             target: None,
             cleared: false,
+            all_cleared: false,
             estimates: None,
+            walks: Walks::default(),
         })
     }
 }

@@ -1,24 +1,26 @@
 //! Access coverage: what clears access bits, what reads them, and what stands in where neither can.
 
+mod bits;
 pub mod damon;
 mod member;
 pub mod run_rate;
 
+pub use bits::AccessBits;
 pub use member::Member;
 
-use crate::access_bits;
 use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
-use crate::page_tables::{Detail, PageTables};
+use crate::page_tables::Detail;
 use crate::pagemap;
 use damon::{DamonSampler, Estimates};
+use hawkeye_policy::Needs;
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses here; the probe chooses.
 pub enum Sampler {
-    /// Clear by `clear_refs`, read page tables by BPF: exact.
-    AccessBits(Box<PageTables>),
+    /// Clear by advice or `clear_refs`, read page tables by BPF: exact.
+    AccessBits(Box<AccessBits>),
     /// Estimated by DAMON, population from pagemap.
     Damon(Box<DamonSampler>),
     /// Population from pagemap: no accesses at all.
@@ -51,8 +53,8 @@ impl CallTimes {
 impl Sampler {
     /// Prepares for sampling a process.
     pub fn bind(&self, member: &mut Member) -> Result<(), LinuxError> {
-        if let Self::AccessBits(tables) = self {
-            member.target = Some(tables.bind(member.handle.id.pid)?);
+        if let Self::AccessBits(bits) = self {
+            member.target = Some(bits.tables.bind(member.handle.id.pid)?);
         }
         Ok(())
     }
@@ -60,7 +62,7 @@ impl Sampler {
     /// The mappings of a process, as they are now.
     pub fn mappings(&mut self, member: &Member) -> Result<Vec<Mapping>, LinuxError> {
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => tables.mappings(target),
+            (Self::AccessBits(bits), Some(target)) => bits.tables.mappings(target),
             _ => pagemap::mappings(member.handle.id.pid),
         }
     }
@@ -69,6 +71,7 @@ impl Sampler {
     pub fn start_window(
         &mut self,
         member: &mut Member,
+        needs: Needs,
         calls: &mut CallTimes,
     ) -> Result<(), LinuxError> {
         if member.thp_disabled {
@@ -76,10 +79,14 @@ impl Sampler {
         }
         let process = member.handle.id;
         match self {
-            Self::AccessBits(_) => {
-                calls.time(|| access_bits::clear(process.pid)).0?;
-                member.cleared = true;
-                Ok(())
+            Self::AccessBits(bits) => {
+                let Some(target) = member.target.take() else {
+                    return Ok(());
+                };
+                let started = bits.start(member, &target, needs, calls);
+                member.target = Some(target);
+                member.cleared |= started.is_ok();
+                started
             }
             Self::Damon(damon) => {
                 let estimates = member.estimates.get_or_insert_with(Estimates::default);
@@ -87,6 +94,24 @@ impl Sampler {
             }
             Self::Population => Ok(()),
         }
+    }
+
+    /// Goes on probing a process; how long to wait until the next time, `None` when it is through.
+    pub fn probe(
+        &mut self,
+        member: &mut Member,
+        calls: &mut CallTimes,
+    ) -> Result<Option<Duration>, LinuxError> {
+        let Self::AccessBits(bits) = self else {
+            return Ok(None);
+        };
+        let (Some(target), Some(mut probing)) = (&member.target, member.walks.probing.take())
+        else {
+            return Ok(None);
+        };
+        let next = probing.step(&mut bits.tables, member, target, calls);
+        member.walks.probing = Some(probing);
+        next
     }
 
     /// Reads all eligible regions of a process.
@@ -106,12 +131,23 @@ impl Sampler {
         let ranges = &member.eligible.ranges;
         let mut regions = Vec::new();
         let mut source = CoverageSource::Population;
+        let mut first_touches = 0;
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => {
+            (Self::AccessBits(bits), Some(target)) => {
                 let timed = |took| calls.note(took);
+                let tables = &mut bits.tables;
                 tables.walk(target, ranges, Detail::Regions, &mut regions, timed)?;
                 if member.cleared {
                     source = CoverageSource::AccessBits;
+                    first_touches = regions.iter().map(run_rate::first_touches_of).sum();
+                }
+                if let Some(costs) = &bits.walk_costs {
+                    member.walks.end_window(costs);
+                    let probed = member.walks.apply(&mut regions);
+                    // Nothing but the probed regions was ever cleared.
+                    if !member.all_cleared {
+                        first_touches = probed;
+                    }
                 }
             }
             _ => {
@@ -126,8 +162,9 @@ impl Sampler {
             process,
             source,
             regions,
-            overhead: None,
-            cpu_cores: 1.0,
+            first_touches,
+            overhead: member.walks.overhead,
+            cpu_cores: member.walks.cpu_cores.unwrap_or(1.0),
             terms: Terms::default(),
         })
     }
@@ -141,8 +178,9 @@ impl Sampler {
         let range = region.start()..region.end();
         let mut found = Vec::new();
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => {
-                tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+            (Self::AccessBits(bits), Some(target)) => {
+                bits.tables
+                    .walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
             }
             _ => found = pagemap::population(member.handle.id.pid, &[range])?,
         }
@@ -154,8 +192,9 @@ impl Sampler {
         let ranges = &member.eligible.ranges;
         let mut found = Vec::new();
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => {
-                tables.walk(target, ranges, Detail::HugeOnly, &mut found, |_| {})?;
+            (Self::AccessBits(bits), Some(target)) => {
+                bits.tables
+                    .walk(target, ranges, Detail::HugeOnly, &mut found, |_| {})?;
             }
             _ => found = pagemap::population(member.handle.id.pid, ranges)?,
         }
@@ -175,9 +214,10 @@ impl Sampler {
         let ranges = &member.eligible.ranges;
         let mut found = Vec::new();
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => {
+            (Self::AccessBits(bits), Some(target)) => {
                 let timed = |took| calls.note(took);
-                tables.walk(target, ranges, Detail::HugeOnly, &mut found, timed)?;
+                bits.tables
+                    .walk(target, ranges, Detail::HugeOnly, &mut found, timed)?;
             }
             _ => {
                 let pid = member.handle.id.pid;
@@ -196,7 +236,9 @@ impl Sampler {
         enough: u16,
     ) -> Result<Option<u16>, LinuxError> {
         match (self, &member.target) {
-            (Self::AccessBits(tables), Some(target)) => tables.scan_zeros(target, region, enough),
+            (Self::AccessBits(bits), Some(target)) => {
+                bits.tables.scan_zeros(target, region, enough)
+            }
             _ => {
                 let range = region.start()..region.end();
                 let found = pagemap::population(member.handle.id.pid, &[range])?.pop();

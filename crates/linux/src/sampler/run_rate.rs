@@ -1,7 +1,7 @@
 //! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
 //! times within milliseconds, and goes on to the next few.
 
-use super::{CallTimes, Member};
+use super::{AccessBits, CallTimes, Member};
 use crate::error::LinuxError;
 use crate::mappings;
 use crate::page_tables::{Detail, PageTables, Target};
@@ -9,9 +9,10 @@ use crate::process;
 use crate::remote_advice;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{Estimate, Estimator, Probe, ProbeSettings, RegionMarks, WalkCosts};
-use hawkeye_policy::{Identity, RegionAddr, RegionSample, Terms};
+use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Waits shorter than this are slept through; for longer ones the manager does something else.
@@ -22,6 +23,75 @@ pub struct Probing {
     probe: Probe,
     estimator: Estimator,
     round: Option<Round>,
+}
+
+/// What probing has shown of a process, window by window.
+#[derive(Default)]
+pub struct Walks {
+    /// In the window that is open.
+    pub probing: Option<Probing>,
+    /// As last estimated.
+    pub overhead: Option<Overhead>,
+    /// CPU in use, as last seen, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Page walks per second by region, and the window that showed them. Large processes are not probed
+    /// whole in one window.
+    regions: HashMap<RegionAddr, (u32, u64)>,
+    windows: u64,
+}
+
+/// What was seen of a region is forgotten after so many windows.
+const REMEMBERED_WINDOWS: u64 = 16;
+
+impl Walks {
+    /// Decides the order of the next window's regions: another one each time.
+    pub fn next_seed(&self) -> u64 {
+        self.windows
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Ends the window, if one is open.
+    pub fn end_window(&mut self, costs: &WalkCosts) {
+        let Some(probing) = self.probing.take() else {
+            return;
+        };
+        let estimate = probing.finish(costs);
+        self.windows += 1;
+        let window = self.windows;
+        self.overhead = estimate.overhead;
+        self.cpu_cores = Some(estimate.cpu_cores);
+        self.regions
+            .retain(|_, (_, seen)| *seen + REMEMBERED_WINDOWS > window);
+        let new = estimate.walks.into_iter();
+        self.regions
+            .extend(new.map(|(region, walks)| (region, (walks, window))));
+    }
+
+    /// Puts what is known into a sample's regions; returns the first touches since the last clear of
+    /// those that were cleared in the last window.
+    pub fn apply(&self, regions: &mut [RegionSample]) -> u64 {
+        let mut first_touches = 0;
+        for sample in regions {
+            let Some((walks, window)) = self.regions.get(&sample.region) else {
+                continue;
+            };
+            sample.walks_per_s = *walks;
+            if *window == self.windows {
+                first_touches += first_touches_of(sample);
+            }
+        }
+        first_touches
+    }
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+pub fn first_touches_of(sample: &RegionSample) -> u64 {
+    if sample.huge {
+        u64::from(sample.accessed > 0)
+    } else {
+        u64::from(sample.accessed)
+    }
 }
 
 /// Regions that were cleared and are being read.
@@ -38,13 +108,18 @@ struct Round {
 
 impl Probing {
     /// Will probe `regions`, as they were last read.
-    pub fn new(regions: &[RegionSample], first_touch: Duration, seed: u64) -> Self {
+    pub fn new(
+        regions: &[RegionSample],
+        settings: ProbeSettings,
+        first_touch: Duration,
+        seed: u64,
+    ) -> Self {
         let present = regions.iter().filter(|r| r.present > 0);
         let huge = present.clone().filter(|r| r.huge).count() as u64;
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
         Self {
             estimator: Estimator::new(all.len() as u64 - huge, huge, first_touch),
-            probe: Probe::new(all, ProbeSettings::default(), seed),
+            probe: Probe::new(all, settings, seed),
             round: None,
         }
     }
@@ -106,24 +181,26 @@ impl Probing {
     }
 }
 
-/// Probes a process for one window, and waits for it.
-pub fn estimate(
-    tables: &mut PageTables,
-    pid: u32,
-    costs: &WalkCosts,
-    first_touch: Duration,
-    seed: u64,
-) -> Result<Estimate, LinuxError> {
+/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
+///
+/// # Errors
+/// The process is gone, or what page walks cost was never measured.
+pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, LinuxError> {
     let member = Member::open(pid, Identity::default(), Terms::default())?;
-    let target = tables.bind(pid)?;
+    let target = bits.tables.bind(pid)?;
+    let tables = &mut bits.tables;
     let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
     tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
-    let mut probing = Probing::new(&regions, first_touch, seed);
+    let settings = ProbeSettings::default();
+    let mut probing = Probing::new(&regions, settings, bits.first_touch_cost, seed);
     let mut calls = CallTimes::default();
     while let Some(wait) = probing.step(tables, &member, &target, &mut calls)? {
         std::thread::sleep(wait);
     }
+    let costs = bits.walk_costs.as_ref().ok_or_else(|| {
+        LinuxError::Bpf("what page walks cost on this machine was not measured".into())
+    })?;
     Ok(probing.finish(costs))
 }
 

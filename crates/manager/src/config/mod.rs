@@ -91,7 +91,7 @@ pub struct CounterEvents {
 }
 
 /// The policy where none is named.
-const DEFAULT_POLICY: &str = "hawkeye-g";
+const DEFAULT_POLICY: &str = "hawkeye";
 const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A journal that holds nothing is of no use.

@@ -140,11 +140,11 @@ const WRONG: [(&str, &str); 26] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, selection, rule, metrics, journal, counters",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, metrics, journal, counters",
     ),
     (
         "policy = \"best\"",
-        "hawkeye.toml:1:10: policy can't be used: there is no policy \"best\"; the policies are hawkeye-g, linux, none",
+        "hawkeye.toml:1:10: policy can't be used: there is no policy \"best\"; the policies are hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none",
     ),
     (
         "[sampling]\nperiod = 30",

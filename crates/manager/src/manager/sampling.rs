@@ -34,6 +34,8 @@ enum State {
         until: Duration,
         cpu_before: Duration,
         open: Vec<ProcessId>,
+        /// Which of these are to be probed further, and when.
+        probing: Vec<(ProcessId, Duration)>,
     },
 }
 
@@ -62,7 +64,10 @@ impl Sampling {
     pub(super) fn due(&self) -> Duration {
         match &self.state {
             State::Idle { next } => *next,
-            State::Window { until, .. } => *until,
+            State::Window { until, probing, .. } => probing
+                .iter()
+                .map(|(_, due)| *due)
+                .fold(*until, Duration::min),
         }
     }
 
@@ -115,8 +120,8 @@ impl<M: Machine> Manager<M> {
                     self.sampling.wait(until);
                 }
             },
-            State::Window { until, .. } if now >= *until => self.close_window(now),
-            _ => {}
+            State::Window { .. } => self.go_on_probing(now),
+            State::Idle { .. } => {}
         }
         self.list_for_recovery(now);
     }
@@ -129,7 +134,7 @@ impl<M: Machine> Manager<M> {
             return Some((until, StretchedBy::ManagerCpu));
         }
         let each = self.machine.first_touch_cost();
-        if self.policy.needs() != Needs::Coverage || each.is_zero() {
+        if !self.policy.needs().accesses() || each.is_zero() {
             return None;
         }
         if self.sampling.last_window.is_some() {
@@ -147,9 +152,10 @@ impl<M: Machine> Manager<M> {
         let needs = self.policy.needs();
         let mut open = Vec::new();
         for process in self.processes.clone() {
-            let started = match needs {
-                Needs::Coverage => self.machine.start_window(process),
-                Needs::Population | Needs::Nothing => Ok(()),
+            let started = if needs.accesses() {
+                self.machine.start_window(process, needs)
+            } else {
+                Ok(())
             };
             match started {
                 Ok(()) => open.push(process),
@@ -163,20 +169,54 @@ impl<M: Machine> Manager<M> {
             };
             return;
         }
-        let window = match needs {
-            Needs::Coverage => self.settings.window,
-            Needs::Population | Needs::Nothing => Duration::ZERO,
+        let window = if needs.accesses() {
+            self.settings.window
+        } else {
+            Duration::ZERO
         };
         // Clearing takes a while itself: each page is exposed from its clear to its read, and both
         // sweeps go the same way.
         let until = self.machine.now() + window;
+        let probing = if needs.overhead() {
+            open.iter().map(|process| (*process, now)).collect()
+        } else {
+            Vec::new()
+        };
         self.sampling.state = State::Window {
             until,
             cpu_before,
             open,
+            probing,
         };
         if window.is_zero() {
             self.close_window(now);
+        }
+    }
+
+    /// Probes those whose time has come. Ends the window when it is over, or early where nothing but
+    /// probing was wanted.
+    fn go_on_probing(&mut self, now: Duration) {
+        let State::Window { until, probing, .. } = &mut self.sampling.state else {
+            return;
+        };
+        let until = *until;
+        let (due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
+            .into_iter()
+            .partition(|(_, at)| *at <= now);
+        let probed = !due.is_empty();
+        for (process, _) in due {
+            match self.machine.probe(process) {
+                Ok(Some(wait)) => later.push((process, self.machine.now() + wait)),
+                Ok(None) => {}
+                Err(error) => self.trouble(now, &error),
+            }
+        }
+        let through = later.is_empty() && probed && !self.policy.needs().coverage();
+        if let State::Window { probing, .. } = &mut self.sampling.state {
+            *probing = later;
+        }
+        if now >= until || through {
+            self.close_window(self.machine.now());
         }
     }
 
@@ -190,7 +230,7 @@ impl<M: Machine> Manager<M> {
         };
         self.observe(now, &open);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
-        let base = if self.policy.needs() == Needs::Coverage {
+        let base = if self.policy.needs().accesses() {
             self.settings.period
         } else {
             self.settings.period.min(POPULATION_PERIOD)
@@ -228,7 +268,7 @@ impl<M: Machine> Manager<M> {
             self.huge_limits.observe(sample);
         }
         let each = self.machine.first_touch_cost();
-        let touches = observation.processes.iter().map(first_touches).sum();
+        let touches = observation.processes.iter().map(|s| s.first_touches).sum();
         self.sampling.slowdown.note_touches(now, touches, each);
         self.policy.observe(&observation);
         self.planner.observe(&observation);
@@ -270,7 +310,7 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         let processes = self.processes.clone();
         let observation = self.read(now, &processes);
-        observation.processes.iter().map(first_touches).sum()
+        observation.processes.iter().map(|s| s.first_touches).sum()
     }
 
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
@@ -302,6 +342,7 @@ impl<M: Machine> Manager<M> {
                     process,
                     source: CoverageSource::Population,
                     regions,
+                    first_touches: 0,
                     overhead: None,
                     cpu_cores: 1.0,
                     terms: Terms::default(),
@@ -316,19 +357,4 @@ impl<M: Machine> Manager<M> {
         }
         self.planner.observe(&observation);
     }
-}
-
-/// Touches that set an access bit: one for each base page, one for a huge page.
-fn first_touches(sample: &ProcessSample) -> u64 {
-    if sample.source == CoverageSource::Population {
-        return 0;
-    }
-    let touches = |r: &hawkeye_policy::RegionSample| {
-        if r.huge {
-            u64::from(r.accessed > 0)
-        } else {
-            u64::from(r.accessed)
-        }
-    };
-    sample.regions.iter().map(touches).sum()
 }

@@ -89,7 +89,7 @@ impl Policy for HawkeyePmu {
     }
 
     fn needs(&self) -> Needs {
-        Needs::Coverage
+        Needs::CoverageAndOverhead
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -132,6 +132,21 @@ impl Policy for HawkeyePmu {
         })
     }
 
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
+        let member = self.members.get(process)?;
+        let candidate = member.map.candidate(region)?;
+        Some(Reason::MeasuredOverhead {
+            overhead: member.overhead?,
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        })
+    }
+
+    fn passes_over(&self, process: ProcessId) -> Option<String> {
+        let member = self.members.get(process)?;
+        below_limit(member.overhead, member.terms)
+    }
+
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
         // What was not promoted is out of its map already, until the next observation.
         if took.is_some() {
@@ -140,6 +155,21 @@ impl Policy for HawkeyePmu {
             }
         }
     }
+}
+
+/// Why nothing of a process is promoted, if its overhead is not worth it.
+pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<String> {
+    let Some(overhead) = overhead else {
+        return Some("its overhead isn't known: it hardly ran, or was not measured yet".into());
+    };
+    let least = terms
+        .min_gain_percent
+        .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
+    // What is no number is not at least anything either.
+    let worth = overhead.percent >= least;
+    (!worth).then(|| {
+        format!("its overhead of {overhead} is under the {least} % that make promotion worth while")
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Every policy, and how to get one by its name.
 
+pub mod hawkeye;
 pub mod hawkeye_g;
 pub mod hawkeye_pmu;
 pub mod ingens;
@@ -7,6 +8,7 @@ pub mod linux;
 mod members;
 pub mod none;
 
+pub use hawkeye::{Hawkeye, HawkeyeSettings};
 pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
 pub use hawkeye_pmu::{HawkeyePmu, HawkeyePmuSettings};
 pub use ingens::{Ingens, IngensSettings};
@@ -31,7 +33,13 @@ pub struct PolicySettings {
 
 type Make = fn(&PolicySettings) -> Box<dyn Policy>;
 
-const POLICIES: [(&str, Make); 5] = [
+const POLICIES: [(&str, Make); 6] = [
+    (Hawkeye::NAME, |s| {
+        Box::new(Hawkeye::new(HawkeyeSettings {
+            average: s.average,
+            ..HawkeyeSettings::default()
+        }))
+    }),
     (HawkeyeG::NAME, |s| {
         Box::new(HawkeyeG::new(HawkeyeGSettings { average: s.average }))
     }),
@@ -89,7 +97,7 @@ mod tests {
         assert_eq!(
             error.map_err(|e| e.to_string()),
             Err(
-                "there is no policy \"best\"; the policies are hawkeye-g, hawkeye-pmu, ingens, \
+                "there is no policy \"best\"; the policies are hawkeye, hawkeye-g, hawkeye-pmu, ingens, \
                  linux, none"
                     .to_owned()
             )

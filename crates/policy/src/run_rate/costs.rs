@@ -98,7 +98,13 @@ impl WalkRates {
     /// overlap, and the share tends to that of a program that does nothing but read at random: walk
     /// against walk and data.
     pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> Share {
-        let of = |walk: f64, data: f64| if walk > 0.0 { walk / (walk + data) } else { 0.0 };
+        let of = |walk: f64, data: f64| {
+            if walk > 0.0 {
+                walk / (walk + data)
+            } else {
+                0.0
+            }
+        };
         let limit = of(costs.independent_ns, all.data_independent_ns)
             .max(of(costs.dependent_ns, all.data_dependent_ns));
         let alone = self.scattered_per_s * costs.dependent_ns * 1e-9;

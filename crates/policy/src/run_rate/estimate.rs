@@ -172,7 +172,8 @@ impl Estimator {
     pub fn finish(self, costs: &WalkCosts) -> Estimate {
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
-        let distinct_pages = per(last.touched() as f64, last.regions as f64) * self.base_regions as f64;
+        let distinct_pages =
+            per(last.touched() as f64, last.regions as f64) * self.base_regions as f64;
         let beyond_tlb = beyond(f64::from(costs.tlb_pages), distinct_pages);
         let kind = |count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool| {
             self.rate(count, enough, beyond_tlb)
@@ -253,7 +254,12 @@ impl Estimator {
         let fastest = self
             .pools
             .iter()
-            .map(|p| per(per(p.huge_touched as f64, p.huge_exposed_s) * total, self.cores(p)))
+            .map(|p| {
+                per(
+                    per(p.huge_touched as f64, p.huge_exposed_s) * total,
+                    self.cores(p),
+                )
+            })
             .fold(0.0, f64::max);
         WalkRates {
             scattered_per_s: fastest * beyond_tlb,

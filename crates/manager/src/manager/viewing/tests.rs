@@ -22,6 +22,7 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
             };
             regions
         ],
+        first_touches: 0,
         overhead: None,
         cpu_cores: 1.0,
         terms: Terms::default(),

@@ -1,0 +1,122 @@
+//! Clearing access bits: of a whole process for its coverage, of a sample of it for its overhead.
+
+use super::run_rate::Probing;
+use super::{CallTimes, Member};
+use crate::access_bits;
+use crate::error::LinuxError;
+use crate::mappings;
+use crate::page_tables::{Detail, MARKED_PER_CALL, PageTables, Target};
+use crate::remote_advice;
+use hawkeye_policy::run_rate::{ProbeSettings, WalkCosts};
+use hawkeye_policy::{Needs, RegionAddr, RegionSample};
+use nix::errno::Errno;
+use std::time::Duration;
+
+/// What seeing access bits takes.
+pub struct AccessBits {
+    /// The BPF programs.
+    pub tables: PageTables,
+    /// What page walks cost here; `None`: overhead is not asked for.
+    pub walk_costs: Option<WalkCosts>,
+    /// What a base page's first access after a clear costs the program.
+    pub first_touch_cost: Duration,
+}
+
+/// Up to so many regions of base pages the access bits of a process are cleared in one call, which takes
+/// 12 us each: 6 ms, in which the process can't map or unmap.
+const REGIONS_AT_ONCE: usize = 512;
+
+/// Beside coverage, overhead is probed in few regions: their coverage is then that of the rest of the
+/// window.
+const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
+    rounds: 8,
+    regions_per_round: (16, 16),
+};
+
+impl AccessBits {
+    /// Starts a window with all that is needed.
+    pub(super) fn start(
+        &mut self,
+        member: &mut Member,
+        target: &Target,
+        needs: Needs,
+        calls: &mut CallTimes,
+    ) -> Result<(), LinuxError> {
+        if needs.coverage() {
+            self.clear(member, target, calls)?;
+        }
+        if needs.overhead() {
+            self.start_probing(member, target, needs, calls)?;
+        }
+        Ok(())
+    }
+
+    /// Clears all access bits of a process.
+    fn clear(
+        &mut self,
+        member: &mut Member,
+        target: &Target,
+        calls: &mut CallTimes,
+    ) -> Result<(), LinuxError> {
+        let regions = self.regions(member, target, calls)?;
+        member.all_cleared = true;
+        let base = regions.iter().filter(|r| !r.huge).count();
+        if base <= REGIONS_AT_ONCE {
+            let pid = member.handle.id.pid;
+            return calls.time(|| access_bits::clear(pid)).0;
+        }
+        let addresses: Vec<RegionAddr> = regions.iter().map(|r| r.region).collect();
+        for slice in addresses.chunks(MARKED_PER_CALL) {
+            let mut rest = slice;
+            while !rest.is_empty() {
+                let call = || remote_advice::clear_accessed(&member.handle, rest);
+                let done = match calls.time(call).0 {
+                    Ok(done) => done,
+                    Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),
+                    // Unmapped or locked meanwhile: the others count.
+                    Err(_) => 0,
+                };
+                rest = rest.get(done + 1..).unwrap_or(&[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares to probe a process in the window that begins.
+    fn start_probing(
+        &mut self,
+        member: &mut Member,
+        target: &Target,
+        needs: Needs,
+        calls: &mut CallTimes,
+    ) -> Result<(), LinuxError> {
+        if self.walk_costs.is_none() {
+            return Ok(());
+        }
+        let settings = if needs.coverage() {
+            BESIDE_COVERAGE
+        } else {
+            ProbeSettings::default()
+        };
+        let regions = self.regions(member, target, calls)?;
+        let seed = member.walks.next_seed();
+        let probing = Probing::new(&regions, settings, self.first_touch_cost, seed);
+        member.walks.probing = Some(probing);
+        Ok(())
+    }
+
+    fn regions(
+        &mut self,
+        member: &mut Member,
+        target: &Target,
+        calls: &mut CallTimes,
+    ) -> Result<Vec<RegionSample>, LinuxError> {
+        member.eligible = mappings::eligible(&self.tables.mappings(target)?);
+        let mut regions = Vec::new();
+        let ranges = &member.eligible.ranges;
+        let timed = |took| calls.note(took);
+        self.tables
+            .walk(target, ranges, Detail::Regions, &mut regions, timed)?;
+        Ok(regions)
+    }
+}

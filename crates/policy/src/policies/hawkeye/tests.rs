@@ -1,0 +1,190 @@
+use super::*;
+use crate::testing::{at, huge, observation, process, region, sample};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn walking(index: u64, walks_per_s: u32) -> RegionSample {
+    RegionSample {
+        walks_per_s,
+        ..sample(index, 512)
+    }
+}
+
+/// One round; the processes are numbered from 1.
+fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
+    let numbered: Vec<_> = (1u32..)
+        .zip(processes)
+        .map(|(pid, (_, regions))| (pid, regions.clone()))
+        .collect();
+    let mut observation = observation(&numbered);
+    for (sample, (percent, _)) in observation.processes.iter_mut().zip(processes) {
+        sample.overhead = percent.map(|p| Overhead::exact(p, OverheadSource::RunRate));
+    }
+    observation
+}
+
+fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
+    std::iter::from_fn(|| policy.next_promotion(at(0)))
+        .map(|p| (p.process.pid, p.region))
+        .collect()
+}
+
+fn policy() -> Hawkeye {
+    Hawkeye::new(HawkeyeSettings::default())
+}
+
+#[test]
+fn the_region_that_saves_most_comes_first() {
+    let mut policy = policy();
+    policy.observe(&round(&[(
+        Some(30.0),
+        vec![
+            walking(1, 10),
+            walking(2, 3000),
+            walking(3, 200),
+            huge(4, true),
+            walking(5, 0),
+        ],
+    )]));
+    // 10 of 3210 walks are 0.09 % of a core: they pay within the minute. But by then the overhead
+    // left is under 2 %, and even before the third: 30 % * 210 / 3210.
+    assert_eq!(drain(&mut policy), [(1, region(2))]);
+}
+
+#[test]
+fn equal_programs_gain_alike() {
+    let mut policy = policy();
+    // As estimates go: not quite the same.
+    let program = |percent, walks| (Some(percent), (0..8).map(|i| walking(i, walks)).collect());
+    policy.observe(&round(&[
+        program(40.0, 1000),
+        program(43.0, 1100),
+        program(38.0, 900),
+    ]));
+    let mut promoted = [0u32; 4];
+    for _ in 0..18 {
+        let next = policy
+            .next_promotion(at(0))
+            .expect("there is more to promote");
+        promoted[next.process.pid as usize] += 1;
+    }
+    assert!(
+        promoted[1..].iter().all(|n| (5..=7).contains(n)),
+        "{promoted:?}"
+    );
+}
+
+#[test]
+fn a_stream_beside_random_access_gets_nothing() {
+    let mut policy = policy();
+    let random = (0..6).map(|i| walking(i, 8000)).collect();
+    let stream = (0..6).map(|i| walking(i, 900)).collect();
+    policy.observe(&round(&[(Some(0.8), stream), (Some(41.0), random)]));
+    let promoted = drain(&mut policy);
+    assert_eq!(promoted.len(), 6);
+    assert!(promoted.iter().all(|(pid, _)| *pid == 2));
+    let why = policy.passes_over(process(1)).expect("a reason");
+    assert_eq!(
+        why,
+        "its overhead of 0.8 % is under the 2 % that make promotion worth while"
+    );
+    assert_eq!(policy.passes_over(process(2)), None);
+}
+
+#[test]
+fn a_promotion_must_pay_for_itself() {
+    let mut policy = policy();
+    // 4 % of one core over 8000 regions: 5 us/s each, 300 us in a minute, under the 400 it costs.
+    let many = (0..8000).map(|i| walking(i, 50)).collect();
+    let observed = round(&[(Some(4.0), many)]);
+    policy.observe(&observed);
+    assert_eq!(policy.next_promotion(at(0)), None);
+    // Promotions have become cheaper.
+    for _ in 0..40 {
+        policy.settle(process(9), region(0), Some(Duration::from_micros(200)));
+    }
+    policy.observe(&observed);
+    assert!(policy.next_promotion(at(0)).is_some());
+}
+
+#[test]
+fn idle_programs_save_nothing() {
+    let mut policy = policy();
+    let mut observed = round(&[
+        (Some(40.0), vec![walking(1, 50)]),
+        (None, vec![walking(1, 50)]),
+    ]);
+    observed.processes[0].cpu_cores = 0.000_01;
+    policy.observe(&observed);
+    assert_eq!(policy.next_promotion(at(0)), None);
+}
+
+#[test]
+fn where_nothing_is_measured_coverage_decides() {
+    let mut policy = policy();
+    let mut observed = round(&[(None, vec![sample(1, 40), sample(2, 400), sample(3, 300)])]);
+    observed.processes[0].source = CoverageSource::Estimated;
+    policy.observe(&observed);
+    let order = drain(&mut policy);
+    assert_eq!(order[0], (1, region(2)));
+    assert_eq!(order[1], (1, region(3)));
+}
+
+#[test]
+fn what_was_refused_is_saved_by_another() {
+    let mut policy = policy();
+    policy.observe(&round(&[(
+        Some(5.0),
+        vec![walking(1, 100), walking(2, 100)],
+    )]));
+    let first = policy.next_promotion(at(0)).expect("a promotion");
+    let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
+    assert_eq!(left(&policy), Some(2.5));
+    policy.settle(process(1), first.region, None);
+    assert_eq!(left(&policy), Some(5.0));
+}
+
+#[test]
+fn says_why_with_numbers() {
+    let mut policy = policy();
+    policy.observe(&round(&[(
+        Some(40.0),
+        vec![walking(1, 300), walking(2, 100)],
+    )]));
+    let reason = policy.next_promotion(at(0)).map(|p| p.reason.to_string());
+    assert_eq!(
+        reason.as_deref(),
+        Some(
+            "overhead 40.0 %, 300 page walks/s here: saves 300000 us/s, costs 400 us, pays after 0.0 s"
+        )
+    );
+}
+
+proptest! {
+    /// Nothing huge, nothing twice, nothing without walks, never the lighter of one process first.
+    #[test]
+    fn the_order_holds(
+        processes in prop::collection::vec(
+            (prop::option::of(0.0..60.0f64),
+             prop::collection::vec((0u32..5000, any::<bool>()), 0..20)), 0..6),
+    ) {
+        let processes: Vec<_> = processes.into_iter().map(|(percent, regions)| {
+            let samples = (0u64..).zip(regions)
+                .map(|(i, (walks, is_huge))| if is_huge { huge(i, true) } else { walking(i, walks) });
+            (percent, samples.collect::<Vec<_>>())
+        }).collect();
+        let mut policy = policy();
+        policy.observe(&round(&processes));
+        let mut last: HashMap<u32, u32> = HashMap::new();
+        let mut seen = std::collections::HashSet::new();
+        for (pid, region) in drain(&mut policy) {
+            let (percent, regions) = &processes[pid as usize - 1];
+            prop_assert!(percent.is_some_and(|p| p >= 2.0));
+            let found = regions.iter().find(|r| r.region == region && !r.huge);
+            let walks = found.map_or(0, |r| r.walks_per_s);
+            prop_assert!(walks > 0 && seen.insert((pid, region)));
+            let before = last.insert(pid, walks).unwrap_or(u32::MAX);
+            prop_assert!(walks <= before);
+        }
+    }
+}
