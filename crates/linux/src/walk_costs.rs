@@ -27,6 +27,8 @@ const MIRRORED_BYTES: u64 = 64 << 20;
 const LEAST_NS: f64 = 0.1;
 /// Reads in one measurement.
 const READS: u64 = 200_000;
+/// Reads in one, where each comes with many others.
+const READS_AMID: u64 = 10_000;
 /// Measurements of which the fastest counts.
 const TURNS: u64 = 7;
 /// Numbers of pages among which the TLB's reach is looked for.
@@ -68,6 +70,11 @@ pub fn measure() -> Result<WalkCosts, LinuxError> {
         let with = mirrors.ns_per_read(pages(footprint_bytes), order);
         (with - without).max(LEAST_NS)
     };
+    let alone = |footprint_bytes: u64| {
+        let without = data.ns_per_read_amid(&data, pages(MIRRORED_BYTES));
+        let with = mirrors.ns_per_read_amid(&data, pages(footprint_bytes));
+        (with - without).max(LEAST_NS)
+    };
     // Prefetchers hide the data of a stream, not its walks: measured with data that is in the caches.
     let cached = Area::mirrors(FOOTPRINTS_BYTES[1], HUGE_PAGE_BYTES, Lines::OneOfEachPage)?;
     let far = cached.ns_per_read(pages(FOOTPRINTS_BYTES[1]), Order::Steps(1));
@@ -81,6 +88,7 @@ pub fn measure() -> Result<WalkCosts, LinuxError> {
             strided_ns: walk(footprint_bytes, Order::Steps(16)),
             independent_ns: walk(footprint_bytes, Order::Independent),
             dependent_ns: walk(footprint_bytes, Order::Dependent),
+            alone_ns: walk(footprint_bytes, Order::Dependent).max(alone(footprint_bytes)),
         })
         .collect();
     let reach = tlb_reach(&cached);
@@ -179,50 +187,92 @@ impl Area {
             .fold(f64::INFINITY, f64::min)
     }
 
+    /// The same for dependent reads between each of which a page of `other` is read in full, as a program
+    /// does that works on what it has found.
+    fn ns_per_read_amid(&self, other: &Self, pages: u64) -> f64 {
+        (0..TURNS)
+            .map(|turn| {
+                let begun = Instant::now();
+                let mut x = turn;
+                for _ in 0..READS_AMID {
+                    let (next, word) = self.read_one(x, pages, Lines::All);
+                    x = next.wrapping_add(word);
+                    let page = random_page(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
+                    for line in 0..64 {
+                        other.read(page * BASE_PAGE_BYTES + line * 64);
+                    }
+                }
+                std::hint::black_box(x);
+                begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
+            })
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// Reads a word of a random one of `pages` pages: the generator's next state, and the word.
+    fn read_one(&self, x: u64, pages: u64, lines: Lines) -> (u64, u64) {
+        let x = next_random(x);
+        let page = random_page(x, pages);
+        let line = match lines {
+            Lines::OneOfEachPage => page & 63,
+            Lines::All => x >> 20 & 63,
+        };
+        (x, self.read(page * BASE_PAGE_BYTES + line * 64))
+    }
+
+    fn read(&self, offset: u64) -> u64 {
+        debug_assert!(offset + 8 <= self.bytes as u64);
+        // SAFETY: callers stay within the mapping, on multiples of 8.
+        unsafe {
+            self.start
+                .cast::<u8>()
+                .add(offset as usize)
+                .cast::<u64>()
+                .read_volatile()
+        }
+    }
+
     fn turn(&self, pages: u64, order: Order, seed: u64) -> f64 {
-        const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
-        const INCREMENT: u64 = 1_442_695_040_888_963_407;
         debug_assert!(pages * BASE_PAGE_BYTES <= self.bytes as u64);
         let (mut x, mut page) = (seed, seed % pages);
         let begun = Instant::now();
         for _ in 0..READS {
-            x = x.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
-            page = match order {
+            match order {
                 Order::Steps(step) => {
                     let next = page + step;
                     // Each round starts one page further, or it would read the same few again.
-                    if next < pages {
+                    page = if next < pages {
                         next
                     } else {
                         (next + 1) % pages % step.max(1)
-                    }
+                    };
+                    x = next_random(x);
+                    let line = match self.lines {
+                        Lines::OneOfEachPage => page & 63,
+                        Lines::All => x >> 20 & 63,
+                    };
+                    self.read(page * BASE_PAGE_BYTES + line * 64);
                 }
-                // The upper half of the product, instead of a slow division.
-                Order::Independent | Order::Dependent => {
-                    ((u128::from(x) * u128::from(pages)) >> 64) as u64
+                Order::Independent => x = self.read_one(x, pages, self.lines).0,
+                Order::Dependent => {
+                    let (next, word) = self.read_one(x, pages, self.lines);
+                    // It is 0, which the processor can't know.
+                    x = next.wrapping_add(word);
                 }
-            };
-            let line = match self.lines {
-                Lines::OneOfEachPage => page & 63,
-                Lines::All => x >> 20 & 63,
-            };
-            let offset = page * BASE_PAGE_BYTES + line * 64;
-            // SAFETY: `page` is under `pages`, which lie within the mapping.
-            let word = unsafe {
-                self.start
-                    .cast::<u8>()
-                    .add(offset as usize)
-                    .cast::<u64>()
-                    .read_volatile()
-            };
-            if matches!(order, Order::Dependent) {
-                // It is 0, which the processor can't know.
-                x = x.wrapping_add(word);
             }
         }
         std::hint::black_box(x);
         begun.elapsed().as_secs_f64() * 1e9 / READS as f64
     }
+}
+
+fn next_random(x: u64) -> u64 {
+    x.wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407)
+}
+
+/// The upper half of the product, instead of a slow division.
+fn random_page(x: u64, pages: u64) -> u64 {
+    ((u128::from(x) * u128::from(pages)) >> 64) as u64
 }
 
 impl Drop for Area {

@@ -51,7 +51,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 14] = [
+pub const EXPERIMENTS: [Experiment; 15] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -116,6 +116,11 @@ pub const EXPERIMENTS: [Experiment; 14] = [
         name: "table-5",
         shows: "how evenly three equal programs are served while promotion goes on, by policy",
         run: table_5::run,
+    },
+    Experiment {
+        name: "run-rate-sim",
+        shows: "estimated overhead against the simulated processor's counters, without any cap",
+        run: crate::simulated::run_rate::run,
     },
     Experiment {
         name: "run-rate",

@@ -16,6 +16,9 @@ pub struct FootprintCosts {
     pub independent_ns: f64,
     /// Random pages, each address out of the last read: nothing overlaps.
     pub dependent_ns: f64,
+    /// Random pages, far apart: whatever else the program reads has driven the page tables out of the
+    /// caches. At least as much as `dependent_ns`.
+    pub alone_ns: f64,
 }
 
 /// What translation costs on this machine, measured at start-up.
@@ -47,6 +50,7 @@ impl WalkCosts {
                 strided_ns: 0.0,
                 independent_ns: 0.0,
                 dependent_ns: 0.0,
+                alone_ns: 0.0,
             });
         };
         let log = |bytes: u64| (bytes.max(1) as f64).ln();
@@ -58,7 +62,8 @@ impl WalkCosts {
         };
         let between = |a: f64, b: f64| a + (b - a) * part;
         FootprintCosts {
-            footprint_bytes,
+            footprint_bytes: footprint_bytes.clamp(low.footprint_bytes, high.footprint_bytes),
+            alone_ns: between(low.alone_ns, high.alone_ns),
             streamed_ns: between(low.streamed_ns, high.streamed_ns),
             strided_ns: between(low.strided_ns, high.strided_ns),
             independent_ns: between(low.independent_ns, high.independent_ns),
@@ -93,10 +98,12 @@ impl WalkRates {
     /// What the walks take of the process's time.
     ///
     /// Scattered pages: from outside one can't see whether a program waits for each walk or has many
-    /// under way. Alone, a walk costs what a dependent one does, for a processor finds little else to
-    /// do meanwhile; that holds while walks are far apart. The faster they come the more of them must
-    /// overlap, and the share tends to that of a program that does nothing but read at random: walk
-    /// against walk and data.
+    /// under way. But it shows in how far apart they are. A processor works on what lies within its
+    /// reorder window: walks closer together than that overlap, as in a loop of independent reads.
+    /// Those as far apart as dependent reads are don't, and those farther apart find the page tables
+    /// driven out of the caches as well. In between the cost of one is taken to grow evenly with the
+    /// distance. More than a program loses that does nothing but read at
+    /// random, none loses.
     pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> Share {
         let of = |walk: f64, data: f64| {
             if walk > 0.0 {
@@ -107,25 +114,123 @@ impl WalkRates {
         };
         let limit = of(costs.independent_ns, all.data_independent_ns)
             .max(of(costs.dependent_ns, all.data_dependent_ns));
-        let alone = self.scattered_per_s * costs.dependent_ns * 1e-9;
-        let overlapped = self.scattered_per_s * costs.independent_ns * 1e-9;
+        let taken = |ns: f64| self.scattered_per_s * ns * 1e-9;
         let ordered = (self.streamed_per_s * costs.streamed_ns
             + self.strided_per_s * costs.strided_ns)
             * 1e-9;
         let percent = |share: f64| (share * 100.0).clamp(0.0, 100.0);
+        let low = taken(costs.independent_ns).min(limit);
+        let high = taken(costs.alone_ns).min(1.0).max(low);
+        let best = taken(self.scattered_ns(costs, all)).min(limit);
         Share {
-            percent: percent(soft_min(alone, limit) + ordered),
-            low_percent: percent(overlapped.min(limit) + ordered),
-            high_percent: percent(alone.min(1.0) + ordered),
+            percent: percent(best.clamp(low, high) + ordered),
+            low_percent: percent(low + ordered),
+            high_percent: percent(high + ordered),
+        }
+    }
+
+    /// What one scattered walk costs when they come as fast as these, in nanoseconds.
+    fn scattered_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
+        /// A window of 512 instructions, as processors of the 2020s have, at some 12 a nanosecond.
+        const REORDER_WINDOW_NS: f64 = 45.0;
+        /// So many times as far apart as in a chase, and the caches hold other things.
+        const FAR: f64 = 4.0;
+        if self.scattered_per_s <= 0.0 {
+            return 0.0;
+        }
+        let apart_ns = 1e9 / self.scattered_per_s;
+        let chained_ns = (all.data_dependent_ns + costs.dependent_ns).max(REORDER_WINDOW_NS + 1.0);
+        let between = |(from_ns, cost): (f64, f64), (to_ns, most): (f64, f64)| {
+            let part = (apart_ns - from_ns) / (to_ns - from_ns);
+            cost + (most - cost).max(0.0) * part.clamp(0.0, 1.0)
+        };
+        let chained = (chained_ns, costs.dependent_ns);
+        if apart_ns < chained_ns {
+            between((REORDER_WINDOW_NS, costs.independent_ns), chained)
+        } else {
+            between(chained, (chained_ns * FAR, costs.alone_ns))
         }
     }
 }
 
-/// The lesser of the two, rounded off where they are about equal.
-fn soft_min(a: f64, b: f64) -> f64 {
-    const SHARPNESS: f64 = 4.0;
-    if a <= 0.0 || b <= 0.0 {
-        return 0.0;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Round figures of about the size that a machine has.
+    fn machine() -> WalkCosts {
+        let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
+            footprint_bytes: mib << 20,
+            streamed_ns: 2.5,
+            strided_ns: 1.0,
+            independent_ns,
+            dependent_ns,
+            alone_ns: dependent_ns * 1.5,
+        };
+        WalkCosts {
+            by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
+            data_independent_ns: 12.0,
+            data_dependent_ns: 160.0,
+            tlb_pages: 2048,
+            tlb_huge_pages: 2048,
+        }
     }
-    (a.powf(-SHARPNESS) + b.powf(-SHARPNESS)).powf(-1.0 / SHARPNESS)
+
+    fn scattered(per_s: f64) -> Share {
+        let rates = WalkRates {
+            scattered_per_s: per_s,
+            ..WalkRates::default()
+        };
+        rates.share(&machine().at(4 << 30), &machine())
+    }
+
+    #[test]
+    fn costs_lie_between_the_footprints_that_were_measured() {
+        let costs = machine();
+        assert_eq!(costs.at(1 << 20), costs.by_footprint[0]);
+        assert_eq!(costs.at(64 << 30), costs.by_footprint[1]);
+        // Half way by the logarithm: 512 MiB.
+        let half = costs.at(512 << 20);
+        assert!((half.dependent_ns - 50.0).abs() < 1e-9, "{half:?}");
+    }
+
+    #[test]
+    fn walks_far_apart_are_paid_in_full() {
+        let share = scattered(100_000.0);
+        assert!((share.percent - 1.35).abs() < 1e-9, "{share:?}");
+    }
+
+    #[test]
+    fn a_chase_loses_its_walks_and_a_tight_loop_its_overlapped_ones() {
+        // 250 ns a read, 90 of them a walk; 20 ns a read, 8 of them.
+        assert!((scattered(4e6).percent - 36.0).abs() < 1e-9);
+        assert!((scattered(50e6).percent - 40.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn order_is_cheap() {
+        let rates = WalkRates {
+            streamed_per_s: 500_000.0,
+            strided_per_s: 1e6,
+            scattered_per_s: 0.0,
+        };
+        let share = rates.share(&machine().at(4 << 30), &machine());
+        assert!((share.percent - 0.225).abs() < 1e-9, "{share:?}");
+    }
+
+    #[test]
+    fn the_best_guess_lies_between_the_others() {
+        for exponent in 0..90 {
+            let share = scattered(10f64.powf(f64::from(exponent) / 10.0));
+            let Share {
+                percent,
+                low_percent,
+                high_percent,
+            } = share;
+            assert!(
+                low_percent <= percent && percent <= high_percent,
+                "{share:?}"
+            );
+        }
+    }
 }

@@ -93,8 +93,10 @@ pub struct Estimate {
 
 /// Fewer marks than this are no rate.
 const MARKS_NEEDED: u64 = 64;
-/// Fewer regions than this with ordered touches are no rate: a single stream is in one at a time.
-const ORDERED_REGIONS_NEEDED: u64 = 8;
+/// As many are, to a few per cent.
+const MARKS_ENOUGH: u64 = 1000;
+/// So many regions with ordered touches are a rate: a single stream is in one at a time.
+const ORDERED_REGIONS_NEEDED: u64 = 32;
 /// A process that used less of a core than this hardly ran.
 const LEAST_CORES: f64 = 0.002;
 /// When first touches take more than this share of the process's time, they hold it up so much that
@@ -178,7 +180,7 @@ impl Estimator {
         let kind = |count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool| {
             self.rate(count, enough, beyond_tlb)
         };
-        let marked: fn(&Pool) -> bool = |p| p.scattered >= MARKS_NEEDED;
+        let marked: fn(&Pool) -> bool = |p| p.scattered >= MARKS_ENOUGH;
         let crowded: fn(&Pool) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
         let rates = WalkRates {
             streamed_per_s: kind(|p| p.streamed, crowded),
@@ -219,31 +221,31 @@ impl Estimator {
         per(own_s, pool.wall_s)
     }
 
-    /// Walks of a kind per second of CPU time. Pages touched again within an exposure show once, so
-    /// that the true rate is the highest that any exposure shows.
+    /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show once,
+    /// so the shortest exposure that has enough to show is the one to go by.
     ///
     /// The clear took the regions' translations out of the TLB. So many pages as a TLB holds would be
     /// marked again for this reason alone: `beyond_tlb` is the share of the marks that can't be so.
     /// Marks that came between one read and the next are beyond doubt.
     fn rate(&self, count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool, beyond_tlb: f64) -> f64 {
         let total = self.base_regions as f64;
-        let of = |marks: f64, exposed_s: f64, pool: &Pool| {
-            per(per(marks, exposed_s) * total, self.cores(pool))
+        let of = |marks: u64, exposed_s: f64, pool: &Pool| {
+            per(per(marks as f64, exposed_s) * total, self.cores(pool))
         };
-        let mut best: Option<f64> = None;
-        let mut offer = |rate: f64| best = Some(best.map_or(rate, |b| b.max(rate)));
-        for pool in self.pools.iter().filter(|p| enough(p)) {
-            offer(of(count(pool) as f64, pool.exposed_s, pool) * beyond_tlb);
-        }
-        for pair in self.pools.windows(2).filter(|pair| enough(&pair[0])) {
+        let last = self.pools.last().copied().unwrap_or_default();
+        let telling = self.pools.iter().find(|p| enough(p)).unwrap_or(&last);
+        let all = of(count(telling), telling.exposed_s, telling) * beyond_tlb;
+        let between = self.pools.windows(2).find_map(|pair| {
             let new = count(&pair[1]).saturating_sub(count(&pair[0]));
             let longer_s = pair[1].exposed_s - pair[0].exposed_s;
-            if new >= MARKS_NEEDED && longer_s > 0.0 {
-                offer(of(new as f64, longer_s, &pair[1]));
-            }
+            (new >= MARKS_NEEDED && longer_s > 0.0).then(|| of(new, longer_s, &pair[1]))
+        });
+        // Only where the TLB could explain most of what is marked: it is the noisier figure.
+        if beyond_tlb < 0.5 {
+            all.max(between.unwrap_or(0.0))
+        } else {
+            all
         }
-        let last = self.pools.last().copied().unwrap_or_default();
-        best.unwrap_or_else(|| of(count(&last) as f64, last.exposed_s, &last) * beyond_tlb)
     }
 
     fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {

@@ -112,7 +112,7 @@ fn what_was_recovered_and_what_holds_promotion_is_said() -> Outcome {
         ..often()
     };
     let mut manager = manage(machine, "none", settings)?;
-    run(&mut manager, s(0.5));
+    run(&mut manager, s(0.005));
     let held = manager.status().held.unwrap_or_default();
     assert!(held.contains("being recovered"), "{held}");
     run(&mut manager, s(20.0));

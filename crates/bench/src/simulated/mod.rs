@@ -1,0 +1,3 @@
+//! Experiments on the simulated machine.
+
+pub mod run_rate;

@@ -1,0 +1,128 @@
+//! Run-rate's estimate of overhead against the simulated processor's own figures: the same estimator as on
+//! live processes, where no hypervisor caps what can be seen.
+
+use crate::live::report::Report;
+use crate::live::{BenchError, Host, Scale};
+use hawkeye_policy::Overhead;
+use hawkeye_policy::run_rate::plan::READS_AFTER;
+use hawkeye_policy::run_rate::{
+    Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
+};
+use hawkeye_sim::mmu::{MmuError, PageSize, Pattern, Processor, Run, SKYLAKE, Truth, calibrate};
+use std::time::Duration;
+
+/// Memory of each simulated program: under huge pages the TLB reaches over all of it.
+const BYTES: u64 = 2 << 30;
+/// Footprints at which the simulated processor's walks are measured.
+const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, BYTES];
+/// Accesses before a program is looked at, so that caches and TLBs are in use.
+const WARM_UP: Duration = Duration::from_millis(5);
+/// What is measured live with 256 MiB.
+const DATA_BYTES: u64 = 256 << 20;
+
+/// Reads between which much else is read, without any work: what the live calibration does as well.
+const AMID: Pattern = Pattern::KeyValue {
+    value_bytes: 4096,
+    instructions: 100,
+};
+
+/// Every pattern: gain by the simulated counters, gain as estimated.
+pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    let (rounds, accesses) = match scale {
+        Scale::Quick => (4, 2_000_000),
+        Scale::Full => (12, 10_000_000),
+    };
+    let mut report = Report::new("run-rate-sim");
+    let failed = |error: MmuError| BenchError::Impossible(error.to_string());
+    let costs = costs(&SKYLAKE).map_err(failed)?;
+    for (name, pattern) in Pattern::ALL {
+        let truth = Truth::measure(&SKYLAKE, pattern, BYTES, accesses, 1).map_err(failed)?;
+        let estimate = estimate(&SKYLAKE, pattern, &costs, rounds).map_err(failed)?;
+        let gain = truth.gain_percent();
+        let beside = match estimate {
+            Some(overhead) => format!(
+                "estimated {overhead}: {:+.1} points; walking {:.0} % of cycles",
+                overhead.percent - gain,
+                truth.base.walk_active_percent()
+            ),
+            None => "not estimated: it hardly ran".into(),
+        };
+        report.row(name, gain, "% gain", beside);
+    }
+    report
+        .note("Simulated Skylake, 2 GiB. Gain: 1 - time under huge pages / time under base pages.");
+    Ok(report)
+}
+
+/// What walks cost on the simulated processor, measured with the same patterns as on a live machine.
+fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
+    let mut by_footprint = Vec::new();
+    for footprint_bytes in FOOTPRINTS_BYTES {
+        let walks = calibrate(processor, footprint_bytes)?;
+        let reads = 1 << 18;
+        let strided = Truth::measure(processor, Pattern::STRIDE_64K, footprint_bytes, reads, 1)?;
+        let amid = Truth::measure(processor, AMID, footprint_bytes, reads, 1)?;
+        by_footprint.push(FootprintCosts {
+            footprint_bytes,
+            streamed_ns: walks.streamed_ns,
+            strided_ns: strided.walk_ns().unwrap_or(0.0).max(0.0),
+            independent_ns: walks.independent_ns,
+            dependent_ns: walks.dependent_ns,
+            alone_ns: amid.walk_ns().unwrap_or(0.0).max(walks.dependent_ns),
+        });
+    }
+    let data_ns = |pattern| -> Result<f64, MmuError> {
+        let mut run = Run::new(processor, pattern, DATA_BYTES, PageSize::Huge, 1)?;
+        run.advance_accesses(1 << 20);
+        Ok(run.counters().access_ns())
+    };
+    Ok(WalkCosts {
+        by_footprint,
+        data_independent_ns: data_ns(Pattern::RANDOM)?,
+        data_dependent_ns: data_ns(Pattern::CHASE)?,
+        tlb_pages: processor.l2_tlb.shape.entries,
+        tlb_huge_pages: processor.l2_tlb.shape.entries,
+    })
+}
+
+fn estimate(
+    processor: &Processor,
+    pattern: Pattern,
+    costs: &WalkCosts,
+    rounds: u32,
+) -> Result<Option<Overhead>, MmuError> {
+    let mut run = Run::new(processor, pattern, BYTES, PageSize::Base, 2)?;
+    run.advance(WARM_UP);
+    let regions: Vec<_> = run.regions().collect();
+    let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);
+    let settings = ProbeSettings {
+        rounds,
+        ..ProbeSettings::default()
+    };
+    let mut probe = Probe::new(regions, settings, 7);
+    while let Some(round) = probe.next_round() {
+        run.clear(&round, true);
+        let mut exposed = Duration::ZERO;
+        for (read, due) in READS_AFTER.into_iter().enumerate() {
+            // Reading takes a while too.
+            let due = due.max(Duration::from_micros(50));
+            run.advance(due.saturating_sub(exposed));
+            exposed = due;
+            let marks: Vec<RegionMarks> = round
+                .iter()
+                .map(|region| RegionMarks {
+                    region: *region,
+                    huge: false,
+                    exposed,
+                    touched: PageBits(run.accessed(*region)),
+                })
+                .collect();
+            let touched = estimator.read(&marks, exposed, exposed);
+            if Probe::seen_enough(read, touched, round.len()) {
+                break;
+            }
+        }
+        estimator.end_round();
+    }
+    Ok(estimator.finish(costs).overhead)
+}
