@@ -5,6 +5,7 @@ pub mod bell;
 mod bpf;
 pub mod census;
 pub mod cgroup;
+pub mod counters;
 pub mod error;
 pub mod fragmentation;
 pub mod identity;

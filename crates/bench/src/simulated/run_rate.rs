@@ -29,8 +29,8 @@ const AMID: Pattern = Pattern::KeyValue {
 /// Every pattern: gain by the simulated counters, gain as estimated.
 pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (rounds, accesses) = match scale {
-        Scale::Quick => (4, 2_000_000),
-        Scale::Full => (12, 10_000_000),
+        Scale::Quick => (12, 2_000_000),
+        Scale::Full => (24, 10_000_000),
     };
     let mut report = Report::new("run-rate-sim");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
@@ -96,11 +96,13 @@ fn estimate(
     let regions: Vec<_> = run.regions().collect();
     let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);
     let settings = ProbeSettings {
-        rounds,
+        rate_rounds: rounds,
+        ranking_rounds: 0,
         ..ProbeSettings::default()
     };
     let mut probe = Probe::new(regions, settings, 7);
-    while let Some(round) = probe.next_round() {
+    while let Some(plan) = probe.next_round() {
+        let round = plan.regions;
         run.clear(&round, true);
         let mut exposed = Duration::ZERO;
         for (read, due) in READS_AFTER.into_iter().enumerate() {
@@ -122,7 +124,7 @@ fn estimate(
                 break;
             }
         }
-        estimator.end_round();
+        estimator.end_round(plan.for_rate);
     }
     Ok(estimator.finish(costs).overhead)
 }

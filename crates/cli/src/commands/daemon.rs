@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::{LinuxMachine, Scope};
-use hawkeye_manager::Manager;
 use hawkeye_manager::config::Config;
+use hawkeye_manager::{Manager, Settings};
+use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ impl Daemon {
         // Settings are put back when nothing is managed any more: this is dropped last.
         let _takeover = takeover;
         let mut manager = manager;
+        manager.set_watermarks(watermarks(&config));
         let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
         let mut current = config;
@@ -90,6 +92,14 @@ fn settings(config: &Config) -> DaemonSettings {
     }
 }
 
+fn watermarks(config: &Config) -> WatermarkTable {
+    WatermarkTable {
+        machine: config.settings.watermarks,
+        groups: config.group_watermarks,
+        ..WatermarkTable::default()
+    }
+}
+
 /// Goes by the new configuration. What is known of processes stays known.
 fn change(
     current: &Config,
@@ -103,10 +113,17 @@ fn change(
         metrics: new.metrics,
         journal: new.journal.clone(),
         socket: new.socket.clone(),
+        settings: Settings {
+            watermarks: new.settings.watermarks,
+            ..current.settings
+        },
+        group_watermarks: new.group_watermarks,
         ..current.clone()
     };
     if changeable != *new {
-        bail!("only [selection], rules, [metrics] and [journal] can change while the daemon runs");
+        bail!(
+            "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs"
+        );
     }
     daemon
         .change(settings(new), manager)
@@ -114,6 +131,7 @@ fn change(
     manager
         .machine_mut()
         .set_rules(new.rules.clone(), new.selection);
+    manager.set_watermarks(watermarks(new));
     Ok(())
 }
 

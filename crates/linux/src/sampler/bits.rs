@@ -29,8 +29,10 @@ const REGIONS_AT_ONCE: usize = 512;
 /// Beside coverage, overhead is probed in few regions: their coverage is then that of the rest of the
 /// window.
 const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
-    rounds: 8,
-    regions_per_round: (16, 16),
+    ranking_rounds: 0,
+    rate_rounds: 12,
+    rate_regions: 8,
+    ranking_regions: 0,
 };
 
 impl AccessBits {
@@ -90,7 +92,7 @@ impl AccessBits {
         needs: Needs,
         calls: &mut CallTimes,
     ) -> Result<(), LinuxError> {
-        if self.walk_costs.is_none() {
+        if self.walk_costs.is_none() || !member.walks.ran(member.handle.id.pid)? {
             return Ok(());
         }
         let settings = if needs.coverage() {

@@ -8,7 +8,9 @@ use crate::page_tables::{Detail, PageTables, Target};
 use crate::process;
 use crate::remote_advice;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
-use hawkeye_policy::run_rate::{Estimate, Estimator, Probe, ProbeSettings, RegionMarks, WalkCosts};
+use hawkeye_policy::run_rate::{
+    Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WalkCosts,
+};
 use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
@@ -38,7 +40,12 @@ pub struct Walks {
     /// whole in one window.
     regions: HashMap<RegionAddr, (u32, u64)>,
     windows: u64,
+    /// When CPU time was last looked at, and how much it was.
+    cpu: Option<(Duration, Duration)>,
 }
+
+/// A process that has used less of a core than this since its last window has nothing to show.
+const IDLE_CORES: f64 = 0.002;
 
 /// What was seen of a region is forgotten after so many windows.
 const REMEMBERED_WINDOWS: u64 = 16;
@@ -49,6 +56,21 @@ impl Walks {
         self.windows
             .wrapping_add(1)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Whether the process has used CPU worth probing since this was last asked (true the first time).
+    pub fn ran(&mut self, pid: u32) -> Result<bool, LinuxError> {
+        let (now, used) = (monotonic(), process::cpu_time(pid)?);
+        let Some((then, before)) = self.cpu.replace((now, used)) else {
+            return Ok(true);
+        };
+        let cores = (used.saturating_sub(before)).as_secs_f64()
+            / now.saturating_sub(then).as_secs_f64().max(1e-3);
+        if cores < IDLE_CORES {
+            self.overhead = None;
+            self.cpu_cores = Some(cores);
+        }
+        Ok(cores >= IDLE_CORES)
     }
 
     /// Ends the window, if one is open.
@@ -104,6 +126,7 @@ struct Round {
     /// From this moment on reads are counted.
     cleared: Duration,
     reads: usize,
+    for_rate: bool,
 }
 
 impl Probing {
@@ -135,10 +158,10 @@ impl Probing {
     ) -> Result<Option<Duration>, LinuxError> {
         loop {
             let Some(round) = &mut self.round else {
-                let Some(regions) = self.probe.next_round() else {
+                let Some(plan) = self.probe.next_round() else {
                     return Ok(None);
                 };
-                self.round = clear(&regions, member, calls)?;
+                self.round = clear(&plan, member, calls)?;
                 continue;
             };
             let due = round.cleared + READS_AFTER[round.reads];
@@ -167,7 +190,7 @@ impl Probing {
                 .collect();
             let touched = self.estimator.read(&marks, cpu, wall);
             if Probe::seen_enough(round.reads, touched, round.regions.len()) {
-                self.estimator.end_round();
+                self.estimator.end_round(round.for_rate);
                 self.round = None;
             } else {
                 round.reads += 1;
@@ -206,14 +229,14 @@ pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, 
 
 /// Clears the regions; those that can't be are left out. `None` if none could.
 fn clear(
-    regions: &[RegionAddr],
+    plan: &RoundPlan,
     member: &Member,
     calls: &mut CallTimes,
 ) -> Result<Option<Round>, LinuxError> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
-    let mut cleared = Vec::with_capacity(regions.len());
-    let mut rest = regions;
+    let mut cleared = Vec::with_capacity(plan.regions.len());
+    let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
         let before = monotonic();
         let (done, took) = calls.time(|| remote_advice::clear_accessed(&member.handle, rest));
@@ -238,6 +261,7 @@ fn clear(
         cpu_before,
         cleared: monotonic(),
         reads: 0,
+        for_rate: plan.for_rate,
     }))
 }
 

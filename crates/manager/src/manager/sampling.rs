@@ -1,6 +1,6 @@
 //! When to sample, and what to do with a sample.
 
-use super::Manager;
+use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
@@ -204,7 +204,12 @@ impl<M: Machine> Manager<M> {
             .into_iter()
             .partition(|(_, at)| *at <= now);
         let probed = !due.is_empty();
-        for (process, _) in due {
+        for (process, at) in due {
+            // Others wait for us too: the next step goes on.
+            if self.machine.now() >= now + BATCH {
+                later.push((process, at));
+                continue;
+            }
             match self.machine.probe(process) {
                 Ok(Some(wait)) => later.push((process, self.machine.now() + wait)),
                 Ok(None) => {}

@@ -131,8 +131,8 @@ impl WalkRates {
 
     /// What one scattered walk costs when they come as fast as these, in nanoseconds.
     fn scattered_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
-        /// A window of 512 instructions, as processors of the 2020s have, at some 12 a nanosecond.
-        const REORDER_WINDOW_NS: f64 = 45.0;
+        /// A window of 512 instructions, as processors of the 2020s have, at some 8 a nanosecond.
+        const REORDER_WINDOW_NS: f64 = 60.0;
         /// So many times as far apart as in a chase, and the caches hold other things.
         const FAR: f64 = 4.0;
         if self.scattered_per_s <= 0.0 {

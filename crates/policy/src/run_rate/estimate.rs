@@ -157,8 +157,12 @@ impl Estimator {
         }
     }
 
-    /// The round is over.
-    pub fn end_round(&mut self) {
+    /// The round is over; one that is not `for_rate` was for comparing regions only.
+    pub fn end_round(&mut self, for_rate: bool) {
+        if !for_rate {
+            self.round.clear();
+            return;
+        }
         // A round that had seen enough early counts in the later pools too, as it was: otherwise these
         // would hold the quiet rounds only.
         let Some(last) = self.round.last().copied() else {
@@ -196,12 +200,13 @@ impl Estimator {
             let huge = self.huge_rates(costs).share(&costs.at(0), costs);
             let marks = last.touched().max(1) as f64;
             let chance = (2.0 / marks.sqrt()).min(1.0);
-            let touches_s = last.touched() as f64 * self.first_touch_s;
             Overhead {
                 percent: (base.percent + huge.percent).min(100.0),
                 low_percent: ((base.low_percent + huge.low_percent) * (1.0 - chance)).min(100.0),
                 high_percent: ((base.high_percent + huge.high_percent) * (1.0 + chance)).min(100.0),
-                at_least: touches_s > last.cpu_s * CAPPED_SHARE,
+                at_least: self.pools.iter().any(|pool| {
+                    pool.touched() as f64 * self.first_touch_s > pool.cpu_s * CAPPED_SHARE
+                }),
                 source: OverheadSource::RunRate,
             }
         });
@@ -300,3 +305,6 @@ fn per(a: f64, b: f64) -> f64 {
 fn beyond(held: f64, distinct: f64) -> f64 {
     (1.0 - per(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
 }
+
+#[cfg(test)]
+mod tests;

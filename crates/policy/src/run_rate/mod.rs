@@ -19,5 +19,5 @@ pub mod shape;
 
 pub use costs::{FootprintCosts, WalkCosts};
 pub use estimate::{Estimate, Estimator, RegionMarks};
-pub use plan::{Probe, ProbeSettings};
+pub use plan::{Probe, ProbeSettings, RoundPlan};
 pub use shape::{PageBits, Shape};

@@ -1,0 +1,277 @@
+//! Which hardware events count page walks, by processor.
+//!
+//! Nothing in here has run on the hardware it is for: the machine it was written on has no counters. Encodings
+//! are `umask << 8 | event`, and `cmask << 24` where cycles with at least one walk are wanted.
+
+use hawkeye_manager::config::CounterEvents;
+use std::fmt;
+
+/// Who makes a processor, and which one it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuIdentity {
+    /// `GenuineIntel`, by family and model (CPUID leaf 1, both with their extensions).
+    Intel {
+        /// 6 for all in the table.
+        family: u32,
+        /// The model number.
+        model: u32,
+    },
+    /// `AuthenticAMD`.
+    Amd {
+        /// 0x17 to 0x1a for Zen.
+        family: u32,
+        /// The model number.
+        model: u32,
+    },
+    /// Arm, by the part number in MIDR_EL1.
+    Arm {
+        /// Bits 4-15.
+        part: u32,
+    },
+    /// Anything else, as it calls itself.
+    Other(String),
+}
+
+impl CpuIdentity {
+    /// From the text of `/proc/cpuinfo`.
+    pub fn parse(cpuinfo: &str) -> Self {
+        let field = |name: &str| {
+            let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+            let found = lines.find(|(key, _)| key.trim() == name);
+            found.map(|(_, value)| value.trim())
+        };
+        let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
+        match field("vendor_id") {
+            Some("GenuineIntel") => Self::Intel {
+                family: number("cpu family"),
+                model: number("model"),
+            },
+            Some("AuthenticAMD") => Self::Amd {
+                family: number("cpu family"),
+                model: number("model"),
+            },
+            vendor => {
+                let part = field("CPU part").and_then(|part| part.strip_prefix("0x"));
+                match part.and_then(|part| u32::from_str_radix(part, 16).ok()) {
+                    // Implementer 0x41 is Arm itself.
+                    Some(part) if field("CPU implementer") == Some("0x41") => Self::Arm { part },
+                    _ => Self::Other(vendor.unwrap_or("unknown").to_owned()),
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for CpuIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Intel { family, model } => write!(f, "Intel family {family} model {model:#x}"),
+            Self::Amd { family, model } => write!(f, "AMD family {family:#x} model {model:#x}"),
+            Self::Arm { part } => write!(f, "Arm part {part:#x}"),
+            Self::Other(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EventSet {
+    /// The processors it is for.
+    pub family: &'static str,
+    /// Raw events for loads and for stores; one event where a processor counts them together.
+    pub walks: (u64, Option<u64>),
+    /// Cycles that one count stands for: 1 where cycles are counted, an estimate where walks are.
+    pub cycles_per_count: f64,
+    /// Raw event for unhalted cycles; `None`: the kernel's own notion of them.
+    pub cycles: Option<u64>,
+    /// Where this is from.
+    pub source: &'static str,
+}
+
+impl EventSet {
+    /// Whether walks and not their cycles are counted.
+    pub fn is_estimate(&self) -> bool {
+        self.cycles_per_count != 1.0
+    }
+}
+
+/// What a page walk is taken to cost where only walks are counted, in cycles. Between a walk out of the first
+/// cache and one out of the last; low and high of such a figure are a factor of 2 apart from it.
+const CYCLES_PER_WALK: f64 = 35.0;
+
+const fn intel(family: &'static str, load: u64, store: u64, source: &'static str) -> EventSet {
+    EventSet {
+        family,
+        walks: (load, Some(store)),
+        cycles_per_count: 1.0,
+        cycles: None,
+        source,
+    }
+}
+
+const HASWELL: EventSet = intel(
+    "Intel Haswell, Broadwell",
+    0x1008,
+    0x1049,
+    "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION; Linux tools/perf/pmu-events/arch/x86/haswell/virtual-memory.json",
+);
+const SKYLAKE: EventSet = intel(
+    "Intel Skylake, Cascade Lake",
+    0x0100_1008,
+    0x0100_1049,
+    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/skylakex/virtual-memory.json",
+);
+const ICE_LAKE: EventSet = intel(
+    "Intel Ice Lake",
+    0x0100_1008,
+    0x0100_1049,
+    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/icelakex/virtual-memory.json",
+);
+const SAPPHIRE_RAPIDS: EventSet = intel(
+    "Intel Sapphire, Emerald, Granite Rapids",
+    0x0100_1012,
+    0x0100_1013,
+    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/sapphirerapids/virtual-memory.json (Granite Rapids: taken to be the same)",
+);
+const ZEN: EventSet = EventSet {
+    family: "AMD Zen 2 to 5",
+    walks: (0xf045, None),
+    cycles_per_count: CYCLES_PER_WALK,
+    cycles: None,
+    source: "ls_l1_d_tlb_miss.*_l2_miss (umask 0xf0); Linux tools/perf/pmu-events/arch/x86/amdzen3/memory.json (2, 4 and 5: taken to be the same)",
+};
+const NEOVERSE: EventSet = EventSet {
+    family: "Arm Neoverse N1, V1, N2, V2",
+    walks: (0x34, None),
+    cycles_per_count: CYCLES_PER_WALK,
+    cycles: None,
+    source: "DTLB_WALK, a common event of Arm's PMUv3 (Arm Architecture Reference Manual; not looked up again)",
+};
+
+/// Why a processor's walks are not counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCounters {
+    /// It is not in the table.
+    #[error(
+        "which events count page walks on this processor ({0}) is not known; [counters] in the configuration can say"
+    )]
+    UnknownProcessor(String),
+    /// Half of it was overridden.
+    #[error("[counters] needs load_walk_cycles where it has store_walk_cycles or cycles")]
+    IncompleteOverride,
+    /// The kernel counts no hardware events here.
+    #[error("the kernel counts no such events here ({0}): most virtual machines have no counters")]
+    NotCounted(String),
+}
+
+/// The events for a processor; what the configuration says goes before the table.
+///
+/// # Errors
+/// Neither knows.
+pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, NoCounters> {
+    let CounterEvents {
+        load_walk_cycles,
+        store_walk_cycles,
+        cycles,
+    } = overrides;
+    if let Some(load) = load_walk_cycles {
+        return Ok(EventSet {
+            family: "as configured",
+            walks: (load, store_walk_cycles),
+            cycles_per_count: 1.0,
+            cycles,
+            source: "the configuration",
+        });
+    }
+    if store_walk_cycles.is_some() || cycles.is_some() {
+        return Err(NoCounters::IncompleteOverride);
+    }
+    // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts: arch/arm64/include/asm/cputype.h.
+    match *cpu {
+        CpuIdentity::Intel { family: 6, model } => match model {
+            0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Ok(HASWELL),
+            0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 => Ok(SKYLAKE),
+            0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7 => Ok(ICE_LAKE),
+            0x8f | 0xcf | 0xad | 0xae => Ok(SAPPHIRE_RAPIDS),
+            _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
+        },
+        // Family 0x17 up to model 0x2f is Zen 1, whose event counts otherwise.
+        CpuIdentity::Amd {
+            family: 0x17,
+            model,
+        } if model >= 0x30 => Ok(ZEN),
+        CpuIdentity::Amd {
+            family: 0x19 | 0x1a,
+            ..
+        } => Ok(ZEN),
+        CpuIdentity::Arm {
+            part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
+        } => Ok(NEOVERSE),
+        _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn family(cpu: CpuIdentity) -> Option<&'static str> {
+        choose(&cpu, CounterEvents::default())
+            .ok()
+            .map(|set| set.family)
+    }
+
+    #[test]
+    fn processors_are_told_by_their_numbers() {
+        let intel = |model| family(CpuIdentity::Intel { family: 6, model });
+        assert_eq!(intel(0x3f), Some(HASWELL.family));
+        assert_eq!(intel(0x55), Some(SKYLAKE.family));
+        assert_eq!(intel(0x6a), Some(ICE_LAKE.family));
+        assert_eq!(intel(0x8f), Some(SAPPHIRE_RAPIDS.family));
+        assert_eq!(intel(0x1a), None, "Nehalem");
+        let amd = |family_, model| {
+            family(CpuIdentity::Amd {
+                family: family_,
+                model,
+            })
+        };
+        assert_eq!(amd(0x17, 0x31), Some(ZEN.family));
+        assert_eq!(amd(0x17, 0x01), None, "Zen 1");
+        assert_eq!(amd(0x1a, 0x02), Some(ZEN.family));
+        assert_eq!(
+            family(CpuIdentity::Arm { part: 0xd49 }),
+            Some(NEOVERSE.family)
+        );
+        assert_eq!(family(CpuIdentity::Other("RISC-V".into())), None);
+    }
+
+    #[test]
+    fn cpuinfo_is_read() {
+        let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
+        let expected = CpuIdentity::Intel {
+            family: 6,
+            model: 143,
+        };
+        assert_eq!(CpuIdentity::parse(intel), expected);
+        let arm =
+            "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
+        assert_eq!(CpuIdentity::parse(arm), CpuIdentity::Arm { part: 0xd0c });
+        assert_eq!(CpuIdentity::parse(""), CpuIdentity::Other("unknown".into()));
+    }
+
+    #[test]
+    fn the_configuration_goes_before_the_table() {
+        let nobody = CpuIdentity::Other("new".into());
+        let overrides = CounterEvents {
+            load_walk_cycles: Some(0x1008),
+            ..CounterEvents::default()
+        };
+        let set = choose(&nobody, overrides).expect("it says");
+        assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
+        let half = CounterEvents {
+            cycles: Some(0x3c),
+            ..CounterEvents::default()
+        };
+        assert_eq!(choose(&nobody, half), Err(NoCounters::IncompleteOverride));
+    }
+}

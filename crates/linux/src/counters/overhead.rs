@@ -1,0 +1,80 @@
+//! From counts to overhead: (walk cycles of loads + of stores) over cycles (paper, Table 4).
+
+use super::events::EventSet;
+use hawkeye_policy::{Overhead, OverheadSource};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one thread's counters say, since they were opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Walks, or cycles in them, of loads.
+    pub loads: u64,
+    /// The same of stores; 0 where both are counted together.
+    pub stores: u64,
+    /// Cycles.
+    pub cycles: u64,
+    /// How long they were wanted, in nanoseconds.
+    pub enabled_ns: u64,
+    /// How long they were really counting: less where counters are shared out.
+    pub running_ns: u64,
+}
+
+/// All threads of a process, by thread id.
+pub type ThreadCounts = BTreeMap<u32, Counts>;
+
+/// Follows the counters of one process.
+///
+/// Where two hardware threads share a core, they share its page walkers: cycles in walks then include
+/// those in which the sibling's walk was in the way, and the figure is more than huge pages would save.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    before: ThreadCounts,
+}
+
+impl Meter {
+    /// The overhead since the last time; `None` if nothing was counted. Threads that ended since are lost
+    /// from it, new ones count from their start.
+    pub fn update(&mut self, now: ThreadCounts, events: &EventSet) -> Option<Overhead> {
+        let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
+        for (thread, counts) in &now {
+            // An id that was used again has counters that went back: they are another thread's.
+            let known = self
+                .before
+                .get(thread)
+                .filter(|b| b.enabled_ns <= counts.enabled_ns);
+            let before = known.copied().unwrap_or_default();
+            let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
+            let enabled_ns = since(counts.enabled_ns, before.enabled_ns);
+            let running_ns = since(counts.running_ns, before.running_ns);
+            if running_ns <= 0.0 {
+                continue;
+            }
+            // Counters that were shared out saw only a part of the time.
+            let scale = (enabled_ns / running_ns).max(1.0);
+            walks +=
+                scale * (since(counts.loads, before.loads) + since(counts.stores, before.stores));
+            cycles += scale * since(counts.cycles, before.cycles);
+            enabled += enabled_ns.max(running_ns);
+            running += running_ns;
+        }
+        self.before = now;
+        if cycles <= 0.0 {
+            return None;
+        }
+        let percent = (walks * events.cycles_per_count * 100.0 / cycles).clamp(0.0, 100.0);
+        // What was not seen could have been anything like what was.
+        let unseen = 1.0 - running / enabled;
+        let factor = if events.is_estimate() { 2.0 } else { 1.0 };
+        Some(Overhead {
+            percent,
+            low_percent: percent * (1.0 - unseen) / factor,
+            high_percent: (percent * (1.0 + unseen) * factor).min(100.0),
+            at_least: false,
+            source: OverheadSource::Counters,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use super::*;
+use crate::run_rate::costs::FootprintCosts;
+use crate::testing::region;
+
+const REGIONS: u64 = 1024;
+const ROUND: u64 = 32;
+
+fn costs() -> WalkCosts {
+    WalkCosts {
+        by_footprint: vec![FootprintCosts {
+            footprint_bytes: 2 << 30,
+            streamed_ns: 2.5,
+            strided_ns: 1.0,
+            independent_ns: 8.0,
+            dependent_ns: 80.0,
+            alone_ns: 120.0,
+        }],
+        data_independent_ns: 12.0,
+        data_dependent_ns: 160.0,
+        tlb_pages: 2048,
+        tlb_huge_pages: 2048,
+    }
+}
+
+/// A process whose touched pages of region `r` after `t` seconds are `touched(r, t)`, all of whose CPU
+/// time is its own.
+fn probed(
+    rounds: u64,
+    cores: f64,
+    first_touch: Duration,
+    touched: impl Fn(u64, f64) -> PageBits,
+) -> Estimate {
+    let mut estimator = Estimator::new(REGIONS, 0, first_touch);
+    for round in 0..rounds {
+        for after in READS_AFTER {
+            let exposed = after + Duration::from_micros(100);
+            let marks: Vec<_> = (0..ROUND)
+                .map(|n| round * ROUND + n)
+                .map(|r| RegionMarks {
+                    region: region(r),
+                    huge: false,
+                    exposed,
+                    touched: touched(r, exposed.as_secs_f64()),
+                })
+                .collect();
+            estimator.read(&marks, exposed.mul_f64(cores), exposed);
+        }
+        estimator.end_round(true);
+    }
+    estimator.finish(&costs())
+}
+
+/// The first `count` pages of an order that is different in each region.
+fn scattered(region: u64, count: f64) -> PageBits {
+    let mut bits = PageBits::default();
+    let mut state = region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..count as u64 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bits.insert((state % 512) as u16);
+    }
+    bits
+}
+
+#[test]
+fn the_rate_of_random_touches_is_found() {
+    // 4 million a second over all regions: 3906 a second in each.
+    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+        scattered(r, t * 4e6 / 1024.0 + 0.5)
+    });
+    let rate = estimate.rates.scattered_per_s;
+    assert!((3.2e6..4.4e6).contains(&rate), "{rate}");
+    let percent = estimate.overhead.map(|o| o.percent).unwrap_or_default();
+    assert!((25.0..35.0).contains(&percent), "{percent}");
+    assert_eq!(estimate.walks.len(), 256);
+    // What one region was seen to cause, in the same unit.
+    let per_region = estimate.walks.iter().map(|(_, walks)| f64::from(*walks));
+    let mean = per_region.sum::<f64>() / 256.0;
+    assert!((2000.0..9000.0).contains(&mean), "{mean}");
+}
+
+#[test]
+fn rates_are_per_second_of_cpu() {
+    let touch = |r, t: f64| scattered(r, t * 4e6 / 1024.0 + 0.5);
+    let whole = probed(8, 1.0, Duration::ZERO, touch);
+    let half = probed(8, 0.5, Duration::ZERO, touch);
+    let ratio = half.rates.scattered_per_s / whole.rates.scattered_per_s;
+    assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
+    assert!((half.cpu_cores - 0.5).abs() < 0.01);
+}
+
+#[test]
+fn what_stays_in_the_tlb_is_no_walk() {
+    // One hot page in each region, marked at once after the clear and never again.
+    let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
+    let percent = estimate.overhead.map(|o| o.percent);
+    assert_eq!(percent, Some(0.0));
+    assert!(estimate.walks.iter().all(|(_, walks)| *walks == 0));
+}
+
+#[test]
+fn a_stream_costs_little() {
+    // It goes through a region in 2 ms, now here, now there.
+    let estimate = probed(16, 1.0, Duration::ZERO, |r, t| {
+        let mut bits = PageBits::default();
+        if r % 16 == 3 {
+            (0..((t * 256_000.0) as u16).min(512)).for_each(|page| bits.insert(page));
+        }
+        bits
+    });
+    let overhead = estimate.overhead.expect("it ran");
+    assert!(overhead.percent < 6.0, "{overhead}");
+    assert!(estimate.rates.scattered_per_s < 0.1 * estimate.rates.streamed_per_s);
+}
+
+#[test]
+fn who_hardly_ran_is_not_judged() {
+    let estimate = probed(4, 0.0001, Duration::ZERO, |r, _| scattered(r, 3.0));
+    assert_eq!(estimate.overhead, None);
+    let idle = probed(4, 0.0, Duration::ZERO, |_, _| PageBits::default());
+    assert_eq!(idle.overhead, None);
+}
+
+#[test]
+fn first_touches_that_hold_the_program_up_make_it_at_least() {
+    let touch = |r, t: f64| scattered(r, t * 20_000.0);
+    let free = probed(4, 1.0, Duration::ZERO, touch);
+    assert_eq!(free.overhead.map(|o| o.at_least), Some(false));
+    let capped = probed(4, 1.0, Duration::from_nanos(600), touch);
+    assert_eq!(capped.overhead.map(|o| o.at_least), Some(true));
+}
+
+#[test]
+fn huge_pages_within_the_tlb_s_reach_cost_nothing() {
+    let mut estimator = Estimator::new(0, 512, Duration::ZERO);
+    let all = PageBits([u64::MAX; 8]);
+    let marks: Vec<_> = (0..16)
+        .map(|r| RegionMarks {
+            region: region(r),
+            huge: true,
+            exposed: Duration::from_millis(1),
+            touched: all,
+        })
+        .collect();
+    let time = Duration::from_millis(1);
+    assert_eq!(estimator.read(&marks, time, time), 16);
+    estimator.end_round(true);
+    let overhead = estimator.finish(&costs()).overhead;
+    assert_eq!(overhead.map(|o| o.percent), Some(0.0));
+}
+
+#[test]
+fn nothing_seen_is_no_estimate() {
+    let estimate = Estimator::new(10, 0, Duration::ZERO).finish(&costs());
+    assert_eq!(estimate.overhead, None);
+    assert_eq!(estimate.walks, []);
+}
