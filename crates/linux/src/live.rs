@@ -1,6 +1,7 @@
 //! The running kernel as a machine under management.
 
 use crate::cgroup::Groups;
+use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
@@ -9,6 +10,7 @@ use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
 use crate::stop::{StopSignals, Waited};
 use crate::{fragmentation, mappings, pagemap, system_memory, walk_costs};
+use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
@@ -47,13 +49,25 @@ pub struct Means {
 }
 
 impl Means {
-    /// Finds out what page walks cost here, so that overhead can be told without counters. Takes
-    /// some seconds the first time after the machine has started.
+    /// Finds out how overhead can be told: by hardware counters where there are any (`events` says
+    /// which, if the table does not), and by what page walks cost here. Takes some seconds the first time
+    /// after the machine has started.
     ///
     /// # Errors
     /// The memory for measuring can't be had.
-    pub fn prepare_overhead(&mut self, state_dir: &Path) -> Result<(), LinuxError> {
+    pub fn prepare_overhead(
+        &mut self,
+        state_dir: &Path,
+        events: CounterEvents,
+    ) -> Result<(), LinuxError> {
         if let Sampler::AccessBits(bits) = &mut self.sampler {
+            bits.counters = match Counters::find(events) {
+                Ok(counters) => Some(counters),
+                Err(none) => {
+                    tracing::info!("overhead is told by run-rate: {none}");
+                    None
+                }
+            };
             bits.walk_costs = Some(walk_costs::known_or_measured(state_dir)?);
         }
         Ok(())

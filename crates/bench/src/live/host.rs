@@ -6,6 +6,7 @@ use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
 use hawkeye_linux::thp_settings::{THP_DIR, read_setting, restore_leftovers, restrain_khugepaged};
 use hawkeye_linux::{Means, Takeover};
+use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::BloatThreshold;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +50,7 @@ impl Host {
     /// What managing uses, set up anew.
     pub fn means(&self) -> Result<Means, BenchError> {
         let mut means = self.takeover.means()?;
-        means.prepare_overhead(&state_dir())?;
+        means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
 

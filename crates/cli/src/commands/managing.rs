@@ -10,7 +10,7 @@ use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::config::{Config, Khugepaged};
+use hawkeye_manager::config::{Config, CounterEvents, Khugepaged};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{Needs, Policy, policies};
 
@@ -30,7 +30,14 @@ impl Session {
         let policy = options.make_policy(&settings)?;
         // First: a signal that came in between would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        Self::take_over(signals, policy, settings, Khugepaged::Off, purpose)
+        let counters = CounterEvents::default();
+        Self::take_over(
+            signals,
+            policy,
+            settings,
+            (Khugepaged::Off, counters),
+            purpose,
+        )
     }
 
     /// Takes the machine over for the daemon.
@@ -41,7 +48,7 @@ impl Session {
             signals,
             policy,
             config.settings,
-            config.khugepaged,
+            (config.khugepaged, config.counters),
             "daemon",
         )
     }
@@ -50,7 +57,7 @@ impl Session {
         signals: StopSignals,
         policy: Box<dyn Policy>,
         settings: Settings,
-        khugepaged: Khugepaged,
+        (khugepaged, counters): (Khugepaged, CounterEvents),
         purpose: &str,
     ) -> Result<Self> {
         let mut takeover = Takeover::begin(purpose)?;
@@ -75,7 +82,7 @@ impl Session {
         }
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
-            if let Err(error) = means.prepare_overhead(&state_dir()) {
+            if let Err(error) = means.prepare_overhead(&state_dir(), counters) {
                 eprintln!("hawkeye: overhead can't be told on this machine: {error}");
             }
         }

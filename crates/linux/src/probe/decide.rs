@@ -267,8 +267,8 @@ fn capabilities(facts: &Facts) -> Vec<Capability> {
         checked(
             "hardware counters",
             &facts.counters,
-            "perf_event_open for cycles of a child process",
-            "MMU overhead measured by page-walk cycles",
+            "events of page walks chosen by processor, counted in a child process",
+            "MMU overhead by page-walk cycles; run-rate takes their place",
             "bare metal, or a virtual machine with a virtual PMU",
         ),
         present(

@@ -3,12 +3,14 @@
 use super::host::{self, Host};
 use super::throw_away::{REGIONS, ThrowAway};
 use crate::access_bits;
+use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::page_tables::{Detail, PageTables};
 use crate::process::ProcessHandle;
 use crate::remote_advice;
 use crate::sampler::damon::{Damon, DamonError, Window};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -338,33 +340,17 @@ fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked,
 }
 
 fn try_counters() -> Result<Checked, LinuxError> {
-    let child = ThrowAway::spawn()?;
-    // struct perf_event_attr, PERF_ATTR_SIZE_VER0: type 0 (hardware), size 64, config 0 (cycles).
-    let mut attr = [0u64; 8];
-    attr[0] = 64 << 32;
-    // SAFETY: `attr` is as long as its size field says and only read.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            attr.as_ptr(),
-            child.handle.id.pid as libc::pid_t,
-            -1,
-            -1,
-            0,
-        )
+    let counters = match Counters::find(CounterEvents::default()) {
+        Ok(counters) => counters,
+        Err(none) => return Ok(Checked::Fails(none.to_string())),
     };
-    if fd < 0 {
-        let errno = nix::errno::Errno::last();
-        return Ok(Checked::Fails(match errno {
-            nix::errno::Errno::ENOENT | nix::errno::Errno::EOPNOTSUPP => {
-                "this machine shows no hardware counters (common in virtual machines)".into()
-            }
-            _ => format!("perf_event_open: {errno}"),
-        }));
-    }
-    // SAFETY: the call just made this descriptor.
-    unsafe { libc::close(fd as i32) };
-    Ok(Checked::Works)
+    let child = ThrowAway::spawn()?;
+    Ok(Checked::from(
+        counters
+            .bind(child.handle.id.pid)
+            .map(drop)
+            .map_err(|error| error.to_string()),
+    ))
 }
 
 /// Half of the child's regions are touched in a session on all of them.

@@ -51,6 +51,7 @@ pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
             SamplerKind::AccessBits => Sampler::AccessBits(Box::new(AccessBits {
                 tables: PageTables::load()?,
                 walk_costs: None,
+                counters: None,
                 first_touch_cost: decision.first_touch_cost,
             })),
             SamplerKind::Damon => Sampler::Damon(Box::default()),

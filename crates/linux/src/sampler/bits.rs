@@ -3,6 +3,7 @@
 use super::run_rate::Probing;
 use super::{CallTimes, Member};
 use crate::access_bits;
+use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::mappings;
 use crate::page_tables::{Detail, MARKED_PER_CALL, PageTables, Target};
@@ -18,6 +19,8 @@ pub struct AccessBits {
     pub tables: PageTables,
     /// What page walks cost here; `None`: overhead is not asked for.
     pub walk_costs: Option<WalkCosts>,
+    /// Hardware counters, where there are any: they go before what run-rate finds.
+    pub counters: Option<Counters>,
     /// What a base page's first access after a clear costs the program.
     pub first_touch_cost: Duration,
 }
@@ -100,10 +103,30 @@ impl AccessBits {
         } else {
             ProbeSettings::default()
         };
+        if let (Some(counters), None) = (&self.counters, &member.counters) {
+            // One that can't be counted is estimated, like all where there are no counters.
+            member.counters = counters.bind(member.handle.id.pid).ok();
+        }
         let regions = self.regions(member, target, calls)?;
         let seed = member.walks.next_seed();
         let probing = Probing::new(&regions, settings, self.first_touch_cost, seed);
         member.walks.probing = Some(probing);
+        Ok(())
+    }
+
+    /// Ends the window: what was found out about the process's overhead is then in its `walks`.
+    pub(super) fn end_window(&self, member: &mut Member) -> Result<(), LinuxError> {
+        let Some(costs) = &self.walk_costs else {
+            return Ok(());
+        };
+        if !member.walks.end_window(costs) {
+            return Ok(());
+        }
+        if let Some(counters) = &mut member.counters {
+            if let Some(counted) = counters.overhead()? {
+                member.walks.overhead = Some(counted);
+            }
+        }
         Ok(())
     }
 

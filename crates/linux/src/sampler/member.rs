@@ -2,6 +2,7 @@
 
 use super::damon::Estimates;
 use super::run_rate::Walks;
+use crate::counters::CounterSet;
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
 use crate::page_tables::Target;
@@ -28,6 +29,8 @@ pub struct Member {
     pub(super) all_cleared: bool,
     /// What DAMON has shown of it, from the first window on.
     pub(super) estimates: Option<Estimates>,
+    /// Its hardware counters, where there are any.
+    pub(super) counters: Option<CounterSet>,
     /// What probing has shown of it.
     pub(super) walks: Walks,
 }
@@ -46,6 +49,7 @@ impl Member {
             cleared: false,
             all_cleared: false,
             estimates: None,
+            counters: None,
             walks: Walks::default(),
         })
     }

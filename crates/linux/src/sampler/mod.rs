@@ -128,6 +128,9 @@ impl Sampler {
         if !member.thp_disabled {
             member.eligible = mappings::eligible(&self.mappings(member)?);
         }
+        if let Self::AccessBits(bits) = &*self {
+            bits.end_window(member)?;
+        }
         let ranges = &member.eligible.ranges;
         let mut regions = Vec::new();
         let mut source = CoverageSource::Population;
@@ -141,8 +144,7 @@ impl Sampler {
                     source = CoverageSource::AccessBits;
                     first_touches = regions.iter().map(run_rate::first_touches_of).sum();
                 }
-                if let Some(costs) = &bits.walk_costs {
-                    member.walks.end_window(costs);
+                if bits.walk_costs.is_some() {
                     let probed = member.walks.apply(&mut regions);
                     // Nothing but the probed regions was ever cleared.
                     if !member.all_cleared {

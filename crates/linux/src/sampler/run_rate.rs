@@ -73,10 +73,10 @@ impl Walks {
         Ok(cores >= IDLE_CORES)
     }
 
-    /// Ends the window, if one is open.
-    pub fn end_window(&mut self, costs: &WalkCosts) {
+    /// Ends the window; says whether one was open.
+    pub fn end_window(&mut self, costs: &WalkCosts) -> bool {
         let Some(probing) = self.probing.take() else {
-            return;
+            return false;
         };
         let estimate = probing.finish(costs);
         self.windows += 1;
@@ -88,6 +88,7 @@ impl Walks {
         let new = estimate.walks.into_iter();
         self.regions
             .extend(new.map(|(region, walks)| (region, (walks, window))));
+        true
     }
 
     /// Puts what is known into a sample's regions; returns the first touches since the last clear of
