@@ -4,7 +4,7 @@ use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::summary::{self, Summary};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
@@ -82,9 +82,9 @@ impl Session {
         }
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
-            if let Err(error) = means.prepare_overhead(&state_dir(), counters) {
-                eprintln!("hawkeye: overhead can't be told on this machine: {error}");
-            }
+            means
+                .prepare_overhead(&state_dir(), counters)
+                .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
         Ok(Self {
             signals,
