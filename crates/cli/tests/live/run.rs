@@ -100,7 +100,7 @@ fn children_of_the_program_are_managed_too() {
     let script = format!("{HAWKEYE} workload sequential --mib 64 --seconds 6 >/dev/null; exit 3");
     let output = machine
         .hawkeye(&format!(
-            "run --period 1 --window 0.1 --cpu 50 --json {}",
+            "run --policy hawkeye-g --period 1 --window 0.1 --cpu 50 --json {}",
             json.display()
         ))
         .args(["--", "sh", "-c", &script])
@@ -110,4 +110,17 @@ fn children_of_the_program_are_managed_too() {
     let summary: serde_json::Value =
         serde_json::from_slice(&std::fs::read(json).expect("reads")).expect("JSON");
     assert!(summary["promoted"].as_u64() >= Some(30), "{summary}");
+}
+
+#[test]
+fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
+    let Some(machine) = machine("by_default_who_gains_is_promoted_and_who_does_not_is_left") else {
+        return;
+    };
+    let options = "--period 2 --window 0.2 --cpu 50";
+    let (_, random) = machine.run_workload(options, "random --mib 1024 --pages base --seconds 20");
+    assert!(random["promoted"].as_u64() >= Some(100), "{random}");
+    let (_, sequential) =
+        machine.run_workload(options, "sequential --mib 256 --pages base --seconds 10");
+    assert_eq!(sequential["promoted"], 0, "{sequential}");
 }

@@ -3,25 +3,55 @@
 use crate::common::{Machine, machine, memory, signal, until, workload};
 use hawkeye_bench::live::MemoryCgroup;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const MAX_PTES_NONE: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
 /// Restrained to 63, and asleep for a day after each page.
 const CHANGED: &str = "63 1 86400000 86400000";
 
+const NAMES: [&str; 4] = [
+    "max_ptes_none",
+    "pages_to_scan",
+    "alloc_sleep_millisecs",
+    "scan_sleep_millisecs",
+];
+
 /// khugepaged's settings.
 fn setting() -> String {
-    let names = [
-        "max_ptes_none",
-        "pages_to_scan",
-        "alloc_sleep_millisecs",
-        "scan_sleep_millisecs",
-    ];
-    let folder = Path::new(MAX_PTES_NONE).with_file_name("");
-    let read = |name| fs::read_to_string(folder.join(name)).expect("reads");
-    let values = names.map(read);
+    let read = |name| fs::read_to_string(setting_file(name)).expect("reads");
+    let values = NAMES.map(read);
     values.each_ref().map(|value| value.trim()).join(" ")
+}
+
+fn set(values: &str) {
+    for (name, value) in NAMES.iter().zip(values.split(' ')) {
+        fs::write(setting_file(name), value).expect("writes");
+    }
+}
+
+fn setting_file(name: &str) -> PathBuf {
+    Path::new(MAX_PTES_NONE).with_file_name(name)
+}
+
+/// khugepaged as kernels start with it, so that changes show whatever the machine has set; dropping it puts
+/// the machine's back.
+struct AsStarted(String);
+
+impl AsStarted {
+    const SETTING: &str = "511 4096 60000 10000";
+
+    fn new() -> Self {
+        let machines = setting();
+        set(Self::SETTING);
+        Self(machines)
+    }
+}
+
+impl Drop for AsStarted {
+    fn drop(&mut self) {
+        set(&self.0);
+    }
 }
 
 fn wait_for_change(machine: &Machine) {
@@ -35,12 +65,12 @@ fn settings_are_put_back_at_the_end() {
     let Some(machine) = machine("settings_are_put_back_at_the_end") else {
         return;
     };
-    let before = setting();
+    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let attached = machine.attach("", pid);
     wait_for_change(&machine);
     attached.interrupt();
-    assert_eq!(setting(), before);
+    assert_eq!(setting(), AsStarted::SETTING);
     assert!(!machine.state.join("settings.json").exists());
 }
 
@@ -49,7 +79,7 @@ fn after_kill_9_the_next_start_puts_settings_back() {
     let Some(machine) = machine("after_kill_9_the_next_start_puts_settings_back") else {
         return;
     };
-    let before = setting();
+    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let mut attached = machine.attach("", pid);
     wait_for_change(&machine);
@@ -57,7 +87,7 @@ fn after_kill_9_the_next_start_puts_settings_back() {
     let _ = attached.child.wait();
     assert_eq!(setting(), CHANGED, "nobody could put it back");
     machine.output("run -- true");
-    assert_eq!(setting(), before);
+    assert_eq!(setting(), AsStarted::SETTING);
 }
 
 #[test]
@@ -65,7 +95,7 @@ fn after_kill_9_restore_puts_settings_back_and_says_so() {
     let Some(machine) = machine("after_kill_9_restore_puts_settings_back") else {
         return;
     };
-    let before = setting();
+    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let mut attached = machine.attach("", pid);
     wait_for_change(&machine);
@@ -74,7 +104,7 @@ fn after_kill_9_restore_puts_settings_back_and_says_so() {
     let output = machine.output("restore");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains(MAX_PTES_NONE), "{said}");
-    assert_eq!(setting(), before);
+    assert_eq!(setting(), AsStarted::SETTING);
     let again = machine.output("restore");
     assert!(String::from_utf8_lossy(&again.stdout).contains("Nothing to restore"));
 }
