@@ -68,7 +68,7 @@ impl CounterSet {
     /// # Errors
     /// It is gone.
     pub fn overhead(&mut self) -> Result<Option<Overhead>, LinuxError> {
-        let counts = perf::as_counts(self.source.read()?);
+        let counts = self.source.read()?;
         Ok(self.meter.update(counts, &self.events))
     }
 }

@@ -62,23 +62,16 @@ impl PerfSource {
         Ok(source)
     }
 
-    /// What the counters of all threads say, by event: in the order of the events, then the times.
+    /// What the counters of all threads say. The events are loads, stores if they are counted apart, cycles.
     ///
     /// # Errors
     /// The process is gone.
-    pub fn read(&mut self) -> Result<Vec<(u32, Vec<u64>, u64, u64)>, LinuxError> {
+    pub fn read(&mut self) -> Result<ThreadCounts, LinuxError> {
         self.find_threads()?;
-        let wanted = self.events.len();
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
             let length = group.leader.read(&mut bytes).ok()?;
-            let words: Vec<u64> = bytes[..length]
-                .chunks_exact(8)
-                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-                .collect();
-            // struct read_format of a group: nr, time_enabled, time_running, values.
-            let values = words.get(3..3 + wanted)?.to_vec();
-            Some((*thread, values, words[1], words[2]))
+            Some((*thread, group_counts(&bytes[..length])?))
         });
         Ok(read.collect())
     }
@@ -165,26 +158,26 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Reads of two or three events as counts: loads, stores if they are counted apart, cycles.
-pub fn as_counts(read: Vec<(u32, Vec<u64>, u64, u64)>) -> ThreadCounts {
-    let counts = read
-        .into_iter()
-        .filter_map(|(thread, values, enabled_ns, running_ns)| {
-            let (loads, stores, cycles) = match values[..] {
-                [loads, cycles] => (loads, 0, cycles),
-                [loads, stores, cycles] => (loads, stores, cycles),
-                _ => return None,
-            };
-            let counts = Counts {
-                loads,
-                stores,
-                cycles,
-                enabled_ns,
-                running_ns,
-            };
-            Some((thread, counts))
-        });
-    counts.collect()
+/// What a read of a group of two or three events says. `None`: cut short, or not of so many.
+fn group_counts(read: &[u8]) -> Option<Counts> {
+    let words: Vec<u64> = read
+        .chunks_exact(size_of::<u64>())
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    // struct read_format of a group: nr, time_enabled, time_running, values.
+    let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
+    let (loads, stores, cycles) = match *values {
+        [loads, cycles] => (loads, 0, cycles),
+        [loads, stores, cycles] => (loads, stores, cycles),
+        _ => return None,
+    };
+    Some(Counts {
+        loads,
+        stores,
+        cycles,
+        enabled_ns,
+        running_ns,
+    })
 }
 
 #[cfg(test)]
@@ -222,9 +215,9 @@ mod tests {
             while source.read().expect("we are there").len() <= before {
                 std::thread::yield_now();
             }
-            let first = as_counts(source.read().expect("we are there"));
+            let first = source.read().expect("we are there");
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let second = as_counts(source.read().expect("we are there"));
+            let second = source.read().expect("we are there");
             stop.store(true, Ordering::Relaxed);
             let ran = |counts: &ThreadCounts| counts.values().map(|c| c.cycles).sum::<u64>();
             assert!(ran(&second) > ran(&first));

@@ -76,8 +76,7 @@ impl Member {
             .terms
             .min_gain_percent
             .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
-        // Not the other way round: what is no number is not at least anything.
-        if !(self.left_percent >= least) {
+        if self.left_percent.is_nan() || self.left_percent < least {
             return None;
         }
         let saving = self.saving(self.waiting.last()?);
