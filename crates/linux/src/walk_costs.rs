@@ -4,7 +4,7 @@
 //! again. What an access takes more than in the same memory under huge pages is its page walk.
 
 use crate::error::LinuxError;
-use hawkeye_policy::run_rate::{FootprintCosts, WalkCosts};
+use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -29,6 +29,11 @@ const LEAST_NS: f64 = 0.1;
 const READS: u64 = 200_000;
 /// Reads in one, where each comes with many others.
 const READS_AMID: u64 = 10_000;
+/// Reads in one, where each comes with work.
+const READS_WORKING: u64 = 50_000;
+/// Steps of work between reads: each is four instructions in five cycles, about one a cycle, as programs have them
+/// that miss the TLB.
+const WORK_STEPS: [u32; 7] = [0, 4, 8, 16, 32, 64, 128];
 /// Measurements of which the fastest counts.
 const TURNS: u64 = 7;
 /// Numbers of pages among which the TLB's reach is looked for.
@@ -91,9 +96,21 @@ pub fn measure() -> Result<WalkCosts, LinuxError> {
             alone_ns: walk(footprint_bytes, Order::Dependent).max(alone(footprint_bytes)),
         })
         .collect();
+    let by_distance = WORK_STEPS
+        .iter()
+        .map(|&steps| {
+            let without = data.ns_per_read_working(pages(MIRRORED_BYTES), steps);
+            let apart_ns = mirrors.ns_per_read_working(pages(largest), steps);
+            DistanceCost {
+                apart_ns,
+                walk_ns: (apart_ns - without).max(LEAST_NS),
+            }
+        })
+        .collect();
     let reach = tlb_reach(&cached);
     Ok(WalkCosts {
         by_footprint,
+        by_distance,
         data_independent_ns: data.ns_per_read(data_pages, Order::Independent),
         data_dependent_ns: data.ns_per_read(data_pages, Order::Dependent),
         tlb_pages: reach,
@@ -204,6 +221,24 @@ impl Area {
                 }
                 std::hint::black_box(x);
                 begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
+            })
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// The same for independent random reads with so many steps of work between them.
+    fn ns_per_read_working(&self, pages: u64, steps: u32) -> f64 {
+        (0..TURNS)
+            .map(|turn| {
+                let begun = Instant::now();
+                let (mut x, mut work) = (turn, turn);
+                for _ in 0..READS_WORKING {
+                    x = self.read_one(x, pages, self.lines).0;
+                    for _ in 0..steps {
+                        work = next_random(work) ^ work >> 29;
+                    }
+                }
+                std::hint::black_box((x, work));
+                begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
             })
             .fold(f64::INFINITY, f64::min)
     }

@@ -6,7 +6,7 @@ use crate::live::{BenchError, Host, Scale};
 use hawkeye_policy::Overhead;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
-    Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
+    DistanceCost, Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
 };
 use hawkeye_sim::mmu::{MmuError, PageSize, Pattern, Processor, Run, SKYLAKE, Truth, calibrate};
 use std::time::Duration;
@@ -17,6 +17,8 @@ const BYTES: u64 = 2 << 30;
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, BYTES];
 /// Accesses before a program is looked at, so that caches and TLBs are in use.
 const WARM_UP: Duration = Duration::from_millis(5);
+/// From one read to the next, where it is measured how walks stop overlapping.
+const INSTRUCTIONS_BETWEEN: [u32; 7] = [15, 30, 60, 120, 240, 480, 960];
 /// What is measured live with 256 MiB.
 const DATA_BYTES: u64 = 256 << 20;
 
@@ -28,16 +30,16 @@ const AMID: Pattern = Pattern::KeyValue {
 
 /// Every pattern: gain by the simulated counters, gain as estimated.
 pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (rounds, accesses) = match scale {
-        Scale::Quick => (12, 2_000_000),
-        Scale::Full => (24, 10_000_000),
+    let accesses = match scale {
+        Scale::Quick => 2_000_000,
+        Scale::Full => 10_000_000,
     };
     let mut report = Report::new("run-rate-sim");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
     let costs = costs(&SKYLAKE).map_err(failed)?;
     for (name, pattern) in Pattern::ALL {
         let truth = Truth::measure(&SKYLAKE, pattern, BYTES, accesses, 1).map_err(failed)?;
-        let estimate = estimate(&SKYLAKE, pattern, &costs, rounds).map_err(failed)?;
+        let estimate = estimate(&SKYLAKE, pattern, &costs).map_err(failed)?;
         let gain = truth.gain_percent();
         let beside = match estimate {
             Some(overhead) => format!(
@@ -71,6 +73,15 @@ fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
             alone_ns: amid.walk_ns().unwrap_or(0.0).max(walks.dependent_ns),
         });
     }
+    let mut by_distance = Vec::new();
+    for instructions in INSTRUCTIONS_BETWEEN {
+        let pattern = Pattern::Random { instructions };
+        let truth = Truth::measure(processor, pattern, BYTES, 1 << 18, 1)?;
+        by_distance.push(DistanceCost {
+            apart_ns: truth.base.access_ns(),
+            walk_ns: truth.walk_ns().unwrap_or(0.0).max(0.0),
+        });
+    }
     let data_ns = |pattern| -> Result<f64, MmuError> {
         let mut run = Run::new(processor, pattern, DATA_BYTES, PageSize::Huge, 1)?;
         run.advance_accesses(1 << 20);
@@ -78,6 +89,7 @@ fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
     };
     Ok(WalkCosts {
         by_footprint,
+        by_distance,
         data_independent_ns: data_ns(Pattern::RANDOM)?,
         data_dependent_ns: data_ns(Pattern::CHASE)?,
         tlb_pages: processor.l2_tlb.shape.entries,
@@ -89,17 +101,12 @@ fn estimate(
     processor: &Processor,
     pattern: Pattern,
     costs: &WalkCosts,
-    rounds: u32,
 ) -> Result<Option<Overhead>, MmuError> {
     let mut run = Run::new(processor, pattern, BYTES, PageSize::Base, 2)?;
     run.advance(WARM_UP);
     let regions: Vec<_> = run.regions().collect();
     let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);
-    let settings = ProbeSettings {
-        rate_rounds: rounds,
-        ranking_rounds: 0,
-        ..ProbeSettings::default()
-    };
+    let settings = ProbeSettings::for_first_touch(Duration::ZERO);
     let mut probe = Probe::new(regions, settings, 7);
     while let Some(plan) = probe.next_round() {
         let round = plan.regions;

@@ -4,6 +4,7 @@ use super::facts::{Checked, Facts};
 use super::host::Lockdown;
 use crate::error::LinuxError;
 use crate::live::RecoveryMethod;
+use hawkeye_policy::run_rate::INTERCEPTED;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -376,7 +377,7 @@ fn notes(facts: &Facts) -> Vec<String> {
                 .into(),
         );
     }
-    if facts.first_touch_ns >= 200 && facts.access_bits.works() {
+    if u128::from(facts.first_touch_ns) >= INTERCEPTED.as_nanos() && facts.access_bits.works() {
         notes.push(format!(
             "A first touch after a clear costs {} ns here, as under a hypervisor with shadow page tables: sampling windows are spaced so that they cost a program at most 1 %.",
             facts.first_touch_ns

@@ -101,7 +101,7 @@ impl AccessBits {
         let settings = if needs.coverage() {
             BESIDE_COVERAGE
         } else {
-            ProbeSettings::default()
+            ProbeSettings::for_first_touch(self.first_touch_cost)
         };
         if let (Some(counters), None) = (&self.counters, &member.counters) {
             // One that can't be counted is estimated, like all where there are no counters.

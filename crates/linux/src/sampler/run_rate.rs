@@ -216,7 +216,7 @@ pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, 
     let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
     tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
-    let settings = ProbeSettings::default();
+    let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
     let mut probing = Probing::new(&regions, settings, bits.first_touch_cost, seed);
     let mut calls = CallTimes::default();
     while let Some(wait) = probing.step(tables, &member, &target, &mut calls)? {

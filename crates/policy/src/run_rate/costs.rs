@@ -26,6 +26,9 @@ pub struct FootprintCosts {
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
     pub by_footprint: Vec<FootprintCosts>,
+    /// How walks stop overlapping as there is more work between them, over the largest footprint; by distance,
+    /// ascending.
+    pub by_distance: Vec<DistanceCost>,
     /// A read that misses the caches, independent of the one before it, translation aside, in
     /// nanoseconds.
     pub data_independent_ns: f64,
@@ -37,7 +40,42 @@ pub struct WalkCosts {
     pub tlb_huge_pages: u32,
 }
 
+/// Independent random reads with work between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DistanceCost {
+    /// From one read to the next, walk included.
+    pub apart_ns: f64,
+    /// What of it the walk adds.
+    pub walk_ns: f64,
+}
+
 impl WalkCosts {
+    /// How much of a walk is waited for when walks come so far apart: from 0, as in a loop of independent reads,
+    /// to 1, as where each depends on the one before.
+    fn waited_for(&self, apart_ns: f64) -> f64 {
+        let largest = self.at(u64::MAX);
+        let share = |cost: &DistanceCost| {
+            let span = largest.dependent_ns - largest.independent_ns;
+            if span > 0.0 {
+                ((cost.walk_ns - largest.independent_ns) / span).clamp(0.0, 1.0)
+            } else {
+                1.0
+            }
+        };
+        let above = self.by_distance.partition_point(|c| c.apart_ns < apart_ns);
+        match (
+            above.checked_sub(1).and_then(|n| self.by_distance.get(n)),
+            self.by_distance.get(above),
+        ) {
+            (Some(near), Some(far)) => {
+                let part = (apart_ns - near.apart_ns) / (far.apart_ns - near.apart_ns);
+                share(near) + (share(far) - share(near)) * part
+            }
+            (Some(last), None) => share(last),
+            (None, _) => 0.0,
+        }
+    }
+
     /// Costs for a footprint: between two that were measured, by its logarithm.
     pub fn at(&self, footprint_bytes: u64) -> FootprintCosts {
         let all = &self.by_footprint;
@@ -99,10 +137,9 @@ impl WalkRates {
     ///
     /// Scattered pages: from outside one can't see whether a program waits for each walk or has many
     /// under way. But it shows in how far apart they are. A processor works on what lies within its
-    /// reorder window: walks closer together than that overlap, as in a loop of independent reads.
-    /// Those as far apart as dependent reads are don't, and those farther apart find the page tables
-    /// driven out of the caches as well. In between the cost of one is taken to grow evenly with the
-    /// distance. More than a program loses that does nothing but read at
+    /// reorder window: walks closer together than that overlap, as in a loop of independent reads, the less
+    /// the more work lies between them. Those farther apart than dependent reads find the page tables
+    /// driven out of the caches as well. More than a program loses that does nothing but read at
     /// random, none loses.
     pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> Share {
         let of = |walk: f64, data: f64| {
@@ -131,25 +168,17 @@ impl WalkRates {
 
     /// What one scattered walk costs when they come as fast as these, in nanoseconds.
     fn scattered_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
-        /// A window of 512 instructions, as processors of the 2020s have, at some 8 a nanosecond.
-        const REORDER_WINDOW_NS: f64 = 60.0;
         /// So many times as far apart as in a chase, and the caches hold other things.
         const FAR: f64 = 4.0;
         if self.scattered_per_s <= 0.0 {
             return 0.0;
         }
         let apart_ns = 1e9 / self.scattered_per_s;
-        let chained_ns = (all.data_dependent_ns + costs.dependent_ns).max(REORDER_WINDOW_NS + 1.0);
-        let between = |(from_ns, cost): (f64, f64), (to_ns, most): (f64, f64)| {
-            let part = (apart_ns - from_ns) / (to_ns - from_ns);
-            cost + (most - cost).max(0.0) * part.clamp(0.0, 1.0)
-        };
-        let chained = (chained_ns, costs.dependent_ns);
-        if apart_ns < chained_ns {
-            between((REORDER_WINDOW_NS, costs.independent_ns), chained)
-        } else {
-            between(chained, (chained_ns * FAR, costs.alone_ns))
-        }
+        let near_ns = costs.independent_ns
+            + (costs.dependent_ns - costs.independent_ns).max(0.0) * all.waited_for(apart_ns);
+        let chained_ns = all.data_dependent_ns + costs.dependent_ns;
+        let far = ((apart_ns - chained_ns) / (chained_ns * (FAR - 1.0))).clamp(0.0, 1.0);
+        near_ns + (costs.alone_ns - near_ns).max(0.0) * far
     }
 }
 
@@ -169,6 +198,16 @@ mod tests {
         };
         WalkCosts {
             by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
+            by_distance: vec![
+                DistanceCost {
+                    apart_ns: 20.0,
+                    walk_ns: 8.0,
+                },
+                DistanceCost {
+                    apart_ns: 250.0,
+                    walk_ns: 90.0,
+                },
+            ],
             data_independent_ns: 12.0,
             data_dependent_ns: 160.0,
             tlb_pages: 2048,
@@ -205,6 +244,16 @@ mod tests {
         // 250 ns a read, 90 of them a walk; 20 ns a read, 8 of them.
         assert!((scattered(4e6).percent - 36.0).abs() < 1e-9);
         assert!((scattered(50e6).percent - 40.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_more_work_between_walks_the_less_they_overlap() {
+        // 135 ns apart: half way from 8 to 90 ns.
+        let half = scattered(1e9 / 135.0);
+        assert!(
+            (half.percent - 49.0 / 135.0 * 100.0).abs() < 1e-9,
+            "{half:?}"
+        );
     }
 
     #[test]

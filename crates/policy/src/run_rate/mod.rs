@@ -17,7 +17,7 @@ pub mod estimate;
 pub mod plan;
 pub mod shape;
 
-pub use costs::{FootprintCosts, WalkCosts};
+pub use costs::{DistanceCost, FootprintCosts, WalkCosts};
 pub use estimate::{Estimate, Estimator, RegionMarks};
-pub use plan::{Probe, ProbeSettings, RoundPlan};
+pub use plan::{INTERCEPTED, Probe, ProbeSettings, RoundPlan};
 pub use shape::{PageBits, Shape};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::run_rate::costs::FootprintCosts;
+use crate::run_rate::costs::{DistanceCost, FootprintCosts};
 use crate::testing::region;
 
 const REGIONS: u64 = 1024;
@@ -15,6 +15,9 @@ fn costs() -> WalkCosts {
             dependent_ns: 80.0,
             alone_ns: 120.0,
         }],
+        by_distance: [(20.0, 8.0), (250.0, 80.0)]
+            .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
+            .to_vec(),
         data_independent_ns: 12.0,
         data_dependent_ns: 160.0,
         tlb_pages: 2048,
