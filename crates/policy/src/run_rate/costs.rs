@@ -169,7 +169,7 @@ impl WalkRates {
     /// What one scattered walk costs when they come as fast as these, in nanoseconds.
     fn scattered_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
         /// So many times as far apart as in a chase, and the caches hold other things.
-        const FAR: f64 = 4.0;
+        const FAR: f64 = 2.5;
         if self.scattered_per_s <= 0.0 {
             return 0.0;
         }

@@ -50,38 +50,46 @@ pub struct Shape {
     pub scattered: u16,
 }
 
-/// A run of this many pages is a stream. Of random pages, while under a fifth of a region is touched,
-/// 3 % lie in such runs.
+/// A run of this many pages is a stream, where not most runs are by chance.
 const STREAM_PAGES: u16 = 4;
 /// So many runs must lie at one distance, and this share of them.
 const STRIDE_RUNS: usize = 6;
 const STRIDE_SHARE: f64 = 0.7;
+/// A region whose pages lie in more than this share of the runs that chance would make of them is touched at random.
+const CHANCE_SHARE: f64 = 0.5;
 
 impl Shape {
     /// Sorts the touched pages of a region.
     pub fn of(touched: &PageBits) -> Self {
         let runs = touched.runs();
-        let pages = |long: bool| -> u16 {
-            let of_kind = runs.iter().filter(|run| (run.1 >= STREAM_PAGES) == long);
-            of_kind.map(|run| run.1).sum()
-        };
-        let short = pages(false);
-        let mut shape = Self {
-            streamed: pages(true),
-            ..Self::default()
-        };
-        if at_one_distance(&runs) {
-            shape.strided = short;
-        } else {
-            shape.scattered = short;
+        let short_runs = runs.iter().filter(|run| run.1 < STREAM_PAGES);
+        let short: u16 = short_runs.map(|run| run.1).sum();
+        let strided = at_one_distance(&runs);
+        let touched = touched.count();
+        let by_chance = CHANCE_SHARE * runs_by_chance(touched);
+        if !strided && runs.len() >= STRIDE_RUNS && runs.len() as f64 > by_chance {
+            return Self {
+                scattered: touched,
+                ..Self::default()
+            };
         }
-        shape
+        Self {
+            streamed: touched - short,
+            strided: if strided { short } else { 0 },
+            scattered: if strided { 0 } else { short },
+        }
     }
 
     /// All of them (0-512).
     pub fn touched(self) -> u16 {
         self.streamed + self.strided + self.scattered
     }
+}
+
+/// Runs that so many pages fall into when they are touched at random.
+fn runs_by_chance(touched: u16) -> f64 {
+    let (touched, all) = (f64::from(touched), f64::from(PAGES_PER_REGION));
+    touched * (1.0 - touched / all)
 }
 
 fn at_one_distance(runs: &[(u16, u16)]) -> bool {
@@ -136,11 +144,19 @@ mod tests {
             state ^= state << 17;
             (state % 512) as u16
         };
-        for pages in [5, 20, 60] {
-            let touched = bits((0..pages).map(|_| next()));
+        // However dense: of 1,000 touches, most fall into long runs by chance.
+        for touches in [5, 20, 60, 300, 1000] {
+            let touched = bits((0..touches).map(|_| next()));
             let shape = Shape::of(&touched);
             assert!(shape.scattered >= touched.count() - 4, "{shape:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_among_random_pages_is_still_one() {
+        let shape = Shape::of(&bits((100..300).chain((310..512).step_by(11))));
+        assert_eq!(shape.streamed, 200);
+        assert_eq!(shape.touched() - shape.streamed, 19);
     }
 
     proptest! {
