@@ -30,12 +30,14 @@ const READS: u64 = 200_000;
 /// Reads in one, where each comes with many others.
 const READS_AMID: u64 = 10_000;
 /// Reads in one, where each comes with work.
-const READS_WORKING: u64 = 50_000;
-/// Steps of work between reads: each is four instructions in five cycles, about one a cycle, as programs have them
-/// that miss the TLB.
-const WORK_STEPS: [u32; 7] = [0, 4, 8, 16, 32, 64, 128];
+const READS_WORKING: u64 = 100_000;
+/// Steps of work between reads: each is two instructions in four cycles, about the half a cycle that programs get
+/// through that miss TLBs and caches.
+const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
 /// Measurements of which the fastest counts.
 const TURNS: u64 = 7;
+/// Of Knuth's MMIX generator.
+const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 /// Numbers of pages among which the TLB's reach is looked for.
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 
@@ -66,57 +68,85 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
 /// Memory that can't be had.
 pub fn measure() -> Result<WalkCosts, LinuxError> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let data = Area::huge(DATA_BYTES)?;
+    let data = Area::written(DATA_BYTES, MmapAdvise::MADV_HUGEPAGE)?;
+    let small = Area::written(DATA_BYTES, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(DATA_BYTES);
     let mirrors = Area::mirrors(largest, MIRRORED_BYTES, Lines::All)?;
+    let few = pages(MIRRORED_BYTES);
     // The same data once without page walks, once with them: what is in the caches is alike.
     let walk = |footprint_bytes: u64, order: Order| {
-        let without = data.ns_per_read(pages(MIRRORED_BYTES), order);
-        let with = mirrors.ns_per_read(pages(footprint_bytes), order);
-        (with - without).max(LEAST_NS)
+        let far = pages(footprint_bytes);
+        extra(
+            |n| mirrors.turn(far, order, n),
+            |n| data.turn(few, order, n),
+        )
     };
     let alone = |footprint_bytes: u64| {
-        let without = data.ns_per_read_amid(&data, pages(MIRRORED_BYTES));
-        let with = mirrors.ns_per_read_amid(&data, pages(footprint_bytes));
-        (with - without).max(LEAST_NS)
+        let far = pages(footprint_bytes);
+        extra(
+            |n| mirrors.turn_amid(&data, far, n),
+            |n| data.turn_amid(&data, few, n),
+        )
     };
-    // Prefetchers hide the data of a stream, not its walks: measured with data that is in the caches.
-    let cached = Area::mirrors(FOOTPRINTS_BYTES[1], HUGE_PAGE_BYTES, Lines::OneOfEachPage)?;
-    let far = cached.ns_per_read(pages(FOOTPRINTS_BYTES[1]), Order::Steps(1));
-    let near = cached.ns_per_read(REACHES[0], Order::Steps(1));
-    let streamed_ns = (far - near).max(LEAST_NS);
+    // While a page comes from memory its neighbour's walk goes on: with data in the caches it would seem dear.
+    let streamed = |area: &Area, n| area.turn(data_pages, Order::Steps(1), n);
+    let stream = extra(|n| streamed(&small, n), |n| streamed(&data, n));
+    drop(small);
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
         .map(|&footprint_bytes| FootprintCosts {
             footprint_bytes,
-            streamed_ns,
-            strided_ns: walk(footprint_bytes, Order::Steps(16)),
-            independent_ns: walk(footprint_bytes, Order::Independent),
-            dependent_ns: walk(footprint_bytes, Order::Dependent),
-            alone_ns: walk(footprint_bytes, Order::Dependent).max(alone(footprint_bytes)),
+            streamed_ns: stream.walk_ns,
+            strided_ns: walk(footprint_bytes, Order::Steps(16)).walk_ns,
+            independent_ns: walk(footprint_bytes, Order::Independent).walk_ns,
+            dependent_ns: walk(footprint_bytes, Order::Dependent).walk_ns,
+            alone_ns: alone(footprint_bytes).walk_ns,
+        })
+        .map(|costs| FootprintCosts {
+            alone_ns: costs.alone_ns.max(costs.dependent_ns),
+            ..costs
         })
         .collect();
     let by_distance = WORK_STEPS
         .iter()
         .map(|&steps| {
-            let without = data.ns_per_read_working(pages(MIRRORED_BYTES), steps);
-            let apart_ns = mirrors.ns_per_read_working(pages(largest), steps);
-            DistanceCost {
-                apart_ns,
-                walk_ns: (apart_ns - without).max(LEAST_NS),
-            }
+            extra(
+                |n| mirrors.turn_working(pages(largest), steps, n),
+                |n| data.turn_working(few, steps, n),
+            )
         })
         .collect();
+    let cached = Area::mirrors(FOOTPRINTS_BYTES[1], HUGE_PAGE_BYTES, Lines::OneOfEachPage)?;
     let reach = tlb_reach(&cached);
     Ok(WalkCosts {
         by_footprint,
         by_distance,
-        data_independent_ns: data.ns_per_read(data_pages, Order::Independent),
-        data_dependent_ns: data.ns_per_read(data_pages, Order::Dependent),
+        streamed_apart_ns: stream.apart_ns,
+        data_independent_ns: least(|n| data.turn(data_pages, Order::Independent, n)),
+        data_dependent_ns: least(|n| data.turn(data_pages, Order::Dependent, n)),
         tlb_pages: reach,
         // Shared with base pages in the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
     })
+}
+
+/// The least of some turns' time: others on the machine can only add to it.
+fn least(turn: impl Fn(u64) -> f64) -> f64 {
+    (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
+}
+
+/// How far apart reads with page walks are, and how much farther than without them: in turns, since others make the
+/// machine faster and slower.
+fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
+    let (mut apart_ns, mut without_ns) = (f64::INFINITY, f64::INFINITY);
+    for n in 0..TURNS {
+        apart_ns = apart_ns.min(with(n));
+        without_ns = without_ns.min(without(n));
+    }
+    DistanceCost {
+        apart_ns,
+        walk_ns: (apart_ns - without_ns).max(LEAST_NS),
+    }
 }
 
 /// In which order pages are read.
@@ -160,15 +190,15 @@ impl Area {
         })
     }
 
-    /// Written memory, huge where the kernel lets it be.
-    fn huge(bytes: u64) -> Result<Self, LinuxError> {
+    /// Written memory, under huge pages or base pages as advised.
+    fn written(bytes: u64, advice: MmapAdvise) -> Result<Self, LinuxError> {
         let area = Self::reserve(
             bytes as usize,
             ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
             Lines::All,
         )?;
         // SAFETY: the mapping is ours, and the advice changes none of its contents.
-        let _ = unsafe { madvise(area.start, area.bytes, MmapAdvise::MADV_HUGEPAGE) };
+        let _ = unsafe { madvise(area.start, area.bytes, advice) };
         for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { area.start.cast::<u8>().add(offset).write_volatile(0) };
@@ -197,50 +227,35 @@ impl Area {
         Ok(area)
     }
 
-    /// The least of some turns' time (others on the machine can only add to it) for one read of a word on each of `pages` pages.
-    fn ns_per_read(&self, pages: u64, order: Order) -> f64 {
-        (0..TURNS)
-            .map(|turn| self.turn(pages, order, turn))
-            .fold(f64::INFINITY, f64::min)
-    }
-
-    /// The same for dependent reads between each of which a page of `other` is read in full, as a program
+    /// Nanoseconds for one of dependent reads between each of which a page of `other` is read in full, as a program
     /// does that works on what it has found.
-    fn ns_per_read_amid(&self, other: &Self, pages: u64) -> f64 {
-        (0..TURNS)
-            .map(|turn| {
-                let begun = Instant::now();
-                let mut x = turn;
-                for _ in 0..READS_AMID {
-                    let (next, word) = self.read_one(x, pages, Lines::All);
-                    x = next.wrapping_add(word);
-                    let page = random_page(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
-                    for line in 0..64 {
-                        other.read(page * BASE_PAGE_BYTES + line * 64);
-                    }
-                }
-                std::hint::black_box(x);
-                begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
-            })
-            .fold(f64::INFINITY, f64::min)
+    fn turn_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
+        let begun = Instant::now();
+        let mut x = seed;
+        for _ in 0..READS_AMID {
+            let (next, word) = self.read_one(x, pages, Lines::All);
+            x = next.wrapping_add(word);
+            let page = random_page(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
+            for line in 0..64 {
+                other.read(page * BASE_PAGE_BYTES + line * 64);
+            }
+        }
+        std::hint::black_box(x);
+        begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
     }
 
-    /// The same for independent random reads with so many steps of work between them.
-    fn ns_per_read_working(&self, pages: u64, steps: u32) -> f64 {
-        (0..TURNS)
-            .map(|turn| {
-                let begun = Instant::now();
-                let (mut x, mut work) = (turn, turn);
-                for _ in 0..READS_WORKING {
-                    x = self.read_one(x, pages, self.lines).0;
-                    for _ in 0..steps {
-                        work = next_random(work) ^ work >> 29;
-                    }
-                }
-                std::hint::black_box((x, work));
-                begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
-            })
-            .fold(f64::INFINITY, f64::min)
+    /// Nanoseconds for one of independent random reads with so many steps of work between them.
+    fn turn_working(&self, pages: u64, steps: u32, seed: u64) -> f64 {
+        let begun = Instant::now();
+        let (mut x, mut work) = (seed, seed);
+        for _ in 0..READS_WORKING {
+            x = self.read_one(x, pages, self.lines).0;
+            for _ in 0..steps {
+                work = work.wrapping_mul(MULTIPLIER).rotate_left(17);
+            }
+        }
+        std::hint::black_box((x, work));
+        begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
     }
 
     /// Reads a word of a random one of `pages` pages: the generator's next state, and the word.
@@ -266,6 +281,7 @@ impl Area {
         }
     }
 
+    /// Nanoseconds for one read of a word on each of `pages` pages in turn.
     fn turn(&self, pages: u64, order: Order, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.bytes as u64);
         let (mut x, mut page) = (seed, seed % pages);
@@ -301,7 +317,7 @@ impl Area {
 }
 
 fn next_random(x: u64) -> u64 {
-    x.wrapping_mul(6_364_136_223_846_793_005)
+    x.wrapping_mul(MULTIPLIER)
         .wrapping_add(1_442_695_040_888_963_407)
 }
 
@@ -321,12 +337,10 @@ impl Drop for Area {
 /// translations are in the TLB.
 fn tlb_reach(mirrors: &Area) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let few = mirrors.ns_per_read(REACHES[0], Order::Dependent);
-    let many = mirrors.ns_per_read(most, Order::Dependent);
+    let ns = |pages| least(|n| mirrors.turn(pages, Order::Dependent, n));
+    let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
-    let within = REACHES
-        .iter()
-        .take_while(|pages| mirrors.ns_per_read(**pages, Order::Dependent) <= limit);
+    let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
     within.last().copied().unwrap_or(REACHES[0]) as u32
 }
 

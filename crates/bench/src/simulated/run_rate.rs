@@ -8,7 +8,9 @@ use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
     DistanceCost, Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
 };
-use hawkeye_sim::mmu::{MmuError, PageSize, Pattern, Processor, Run, SKYLAKE, Truth, calibrate};
+use hawkeye_sim::mmu::{
+    MmuError, PageSize, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth, calibrate,
+};
 use std::time::Duration;
 
 /// Memory of each simulated program: under huge pages the TLB reaches over all of it.
@@ -36,23 +38,29 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     };
     let mut report = Report::new("run-rate-sim");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
-    let costs = costs(&SKYLAKE).map_err(failed)?;
-    for (name, pattern) in Pattern::ALL {
-        let truth = Truth::measure(&SKYLAKE, pattern, BYTES, accesses, 1).map_err(failed)?;
-        let estimate = estimate(&SKYLAKE, pattern, &costs).map_err(failed)?;
-        let gain = truth.gain_percent();
-        let beside = match estimate {
-            Some(overhead) => format!(
-                "estimated {overhead}: {:+.1} points; walking {:.0} % of cycles",
-                overhead.percent - gain,
-                truth.base.walk_active_percent()
-            ),
-            None => "not estimated: it hardly ran".into(),
-        };
-        report.row(name, gain, "% gain", beside);
+    for processor in [&SKYLAKE, &SAPPHIRE_RAPIDS] {
+        let costs = costs(processor).map_err(failed)?;
+        for (name, pattern) in Pattern::ALL {
+            let truth = Truth::measure(processor, pattern, BYTES, accesses, 1).map_err(failed)?;
+            let estimate = estimate(processor, pattern, &costs).map_err(failed)?;
+            let gain = truth.gain_percent();
+            let beside = match estimate {
+                Some(overhead) => format!(
+                    "estimated {overhead}: {:+.1} points; walking {:.0} % of cycles",
+                    overhead.percent - gain,
+                    truth.base.walk_active_percent()
+                ),
+                None => "not estimated: it hardly ran".into(),
+            };
+            report.row(
+                format!("{}: {name}", processor.name),
+                gain,
+                "% gain",
+                beside,
+            );
+        }
     }
-    report
-        .note("Simulated Skylake, 2 GiB. Gain: 1 - time under huge pages / time under base pages.");
+    report.note("2 GiB. Gain: 1 - time under huge pages / time under base pages.");
     Ok(report)
 }
 
@@ -82,6 +90,7 @@ fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
             walk_ns: truth.walk_ns().unwrap_or(0.0).max(0.0),
         });
     }
+    let stream = Truth::measure(processor, Pattern::STRIDE_4K, BYTES, 1 << 19, 1)?;
     let data_ns = |pattern| -> Result<f64, MmuError> {
         let mut run = Run::new(processor, pattern, DATA_BYTES, PageSize::Huge, 1)?;
         run.advance_accesses(1 << 20);
@@ -90,6 +99,7 @@ fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
     Ok(WalkCosts {
         by_footprint,
         by_distance,
+        streamed_apart_ns: stream.base.access_ns(),
         data_independent_ns: data_ns(Pattern::RANDOM)?,
         data_dependent_ns: data_ns(Pattern::CHASE)?,
         tlb_pages: processor.l2_tlb.shape.entries,

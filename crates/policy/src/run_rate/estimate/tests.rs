@@ -18,6 +18,7 @@ fn costs() -> WalkCosts {
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
             .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
             .to_vec(),
+        streamed_apart_ns: 20.0,
         data_independent_ns: 12.0,
         data_dependent_ns: 160.0,
         tlb_pages: 2048,
