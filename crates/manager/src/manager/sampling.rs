@@ -39,6 +39,9 @@ enum State {
     },
 }
 
+/// Probing one process takes about a second; several are probed in turns.
+const PROBING_LIMIT: Duration = Duration::from_millis(1500);
+
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
 /// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
@@ -174,9 +177,17 @@ impl<M: Machine> Manager<M> {
         } else {
             Duration::ZERO
         };
+        let probed_alone = needs.overhead() && !needs.coverage();
+        let lasts = if probed_alone {
+            // It ends when everybody was probed, whatever it is set to.
+            let most = PROBING_LIMIT * u32::try_from(open.len()).unwrap_or(u32::MAX);
+            window.max(most.min(self.settings.period))
+        } else {
+            window
+        };
         // Clearing takes a while itself: each page is exposed from its clear to its read, and both
         // sweeps go the same way.
-        let until = self.machine.now() + window;
+        let until = self.machine.now() + lasts;
         let probing = if needs.overhead() {
             open.iter().map(|process| (*process, now)).collect()
         } else {
@@ -200,9 +211,11 @@ impl<M: Machine> Manager<M> {
             return;
         };
         let until = *until;
-        let (due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
+        let (mut due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
             .into_iter()
             .partition(|(_, at)| *at <= now);
+        // Who has waited longest comes first, or the last of many would never be looked at.
+        due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
         for (process, at) in due {
             // Others wait for us too: the next step goes on.

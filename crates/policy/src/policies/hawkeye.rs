@@ -156,9 +156,12 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
         }
     };
     let newest = settings.average.weight_new();
-    let (known, before_overhead, last_turn) = before.map_or_else(
+    let (known, before_percent, last_turn) = before.map_or_else(
         || (BTreeMap::new(), None, 0),
-        |m| (m.weights, m.overhead, m.last_turn),
+        |m| {
+            let left = m.overhead.map(|_| m.left_percent.max(0.0));
+            (m.weights, left, m.last_turn)
+        },
     );
     let mut weights = BTreeMap::new();
     let mut waiting = Vec::new();
@@ -181,7 +184,7 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
         by_weight.then_with(|| b.region.cmp(&a.region))
     });
     let overhead = match (sample.overhead, sample.source) {
-        (Some(new), _) => Some(falls_at_once(new, before_overhead, newest)),
+        (Some(new), _) => Some(averaged(new, before_percent, newest)),
         // It could have been seen, and was not: the process hardly ran.
         (None, CoverageSource::AccessBits) => None,
         (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
@@ -202,16 +205,16 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
     }
 }
 
-/// The new figure where it is lower; otherwise the average, so that one odd window does not start a
-/// wave of promotions.
-fn falls_at_once(new: Overhead, before: Option<Overhead>, newest: f64) -> Overhead {
-    match before {
-        Some(before) if before.percent < new.percent => Overhead {
-            percent: before.percent + (new.percent - before.percent) * newest,
-            low_percent: new.low_percent.min(before.percent),
-            ..new
-        },
-        _ => new,
+/// The new figure, averaged with what promotions had left of the one before: one window is off by a tenth or two, and
+/// equal programs are to be served alike.
+fn averaged(new: Overhead, before_percent: Option<f64>, newest: f64) -> Overhead {
+    let before = before_percent.unwrap_or(new.percent);
+    let percent = before + (new.percent - before) * newest;
+    Overhead {
+        percent,
+        low_percent: new.low_percent.min(percent),
+        high_percent: new.high_percent.max(percent),
+        ..new
     }
 }
 
