@@ -24,6 +24,7 @@ pub mod stop;
 pub mod system_memory;
 pub mod takeover;
 pub mod thp_settings;
+pub mod unpreempted;
 pub mod walk_costs;
 
 pub use bell::Bell;

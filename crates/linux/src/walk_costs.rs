@@ -19,14 +19,17 @@ use std::time::Instant;
 
 /// Footprints that are measured.
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
-/// Memory read at random to learn what a read costs that misses the caches.
-const DATA_BYTES: u64 = 256 << 20;
-/// Of it, what is mapped again and again.
-const MIRRORED_BYTES: u64 = 64 << 20;
+/// Memory read at random to learn what a read costs that misses the caches; less where there is little.
+const DATA_BYTES: u64 = 512 << 20;
+/// What is mapped again and again: little, where page walks overlap with each other, so that they are no longer than
+/// the data's way ...
+const NEAR_BYTES: u64 = 64 << 20;
+/// ... and of available memory the share that is used where walks are waited for and compete with data for the caches.
+const FAR_SHARE: u64 = 8;
 /// No walk is free.
 const LEAST_NS: f64 = 0.1;
 /// Reads in one measurement.
-const READS: u64 = 200_000;
+const READS: u64 = 100_000;
 /// Reads in one, where each comes with many others.
 const READS_AMID: u64 = 10_000;
 /// Reads in one, where each comes with work.
@@ -35,7 +38,7 @@ const READS_WORKING: u64 = 100_000;
 /// through that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
 /// Measurements of which the fastest counts.
-const TURNS: u64 = 7;
+const TURNS: u64 = 9;
 /// Of Knuth's MMIX generator.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 /// Numbers of pages among which the TLB's reach is looked for.
@@ -68,38 +71,59 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
 /// Memory that can't be had.
 pub fn measure() -> Result<WalkCosts, LinuxError> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let data = Area::written(DATA_BYTES, MmapAdvise::MADV_HUGEPAGE)?;
-    let small = Area::written(DATA_BYTES, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = pages(DATA_BYTES);
-    let mirrors = Area::mirrors(largest, MIRRORED_BYTES, Lines::All)?;
-    let few = pages(MIRRORED_BYTES);
-    // The same data once without page walks, once with them: what is in the caches is alike.
-    let walk = |footprint_bytes: u64, order: Order| {
-        let far = pages(footprint_bytes);
+    let memory = crate::system_memory::machine()?;
+    let available = memory.total_bytes.saturating_sub(memory.used_bytes);
+    let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
+    let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
+    let data = Area::written(data_bytes, MmapAdvise::MADV_HUGEPAGE)?;
+    let small = Area::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let data_pages = pages(data_bytes);
+    let near = Area::mirrors(largest, NEAR_BYTES, Lines::All)?;
+    // The same data once without page walks, once with them: what is in the caches is alike. It is as much memory
+    // however much of its mirrors is roamed over.
+    let overlapping = |footprint_bytes: u64, order: Order| {
+        let (mirrored, few) = (
+            pages(footprint_bytes),
+            pages(NEAR_BYTES.min(footprint_bytes)),
+        );
         extra(
-            |n| mirrors.turn(far, order, n),
+            |n| near.turn(mirrored, order, n),
             |n| data.turn(few, order, n),
-        )
-    };
-    let alone = |footprint_bytes: u64| {
-        let far = pages(footprint_bytes);
-        extra(
-            |n| mirrors.turn_amid(&data, far, n),
-            |n| data.turn_amid(&data, few, n),
         )
     };
     // While a page comes from memory its neighbour's walk goes on: with data in the caches it would seem dear.
     let streamed = |area: &Area, n| area.turn(data_pages, Order::Steps(1), n);
     let stream = extra(|n| streamed(&small, n), |n| streamed(&data, n));
     drop(small);
+    let far = Area::mirrors(largest, data_bytes, Lines::All)?;
+    let waited_for = |footprint_bytes: u64| {
+        let (mirrored, few) = (
+            pages(footprint_bytes),
+            pages(data_bytes.min(footprint_bytes)),
+        );
+        extra(
+            |n| far.turn(mirrored, Order::Dependent, n),
+            |n| data.turn(few, Order::Dependent, n),
+        )
+    };
+    let alone = |footprint_bytes: u64| {
+        let (mirrored, few) = (
+            pages(footprint_bytes),
+            pages(data_bytes.min(footprint_bytes)),
+        );
+        extra(
+            |n| far.turn_amid(&data, mirrored, n),
+            |n| data.turn_amid(&data, few, n),
+        )
+    };
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
         .map(|&footprint_bytes| FootprintCosts {
             footprint_bytes,
             streamed_ns: stream.walk_ns,
-            strided_ns: walk(footprint_bytes, Order::Steps(16)).walk_ns,
-            independent_ns: walk(footprint_bytes, Order::Independent).walk_ns,
-            dependent_ns: walk(footprint_bytes, Order::Dependent).walk_ns,
+            strided_ns: overlapping(footprint_bytes, Order::Steps(16)).walk_ns,
+            independent_ns: overlapping(footprint_bytes, Order::Independent).walk_ns,
+            dependent_ns: waited_for(footprint_bytes).walk_ns,
             alone_ns: alone(footprint_bytes).walk_ns,
         })
         .map(|costs| FootprintCosts {
@@ -111,8 +135,8 @@ pub fn measure() -> Result<WalkCosts, LinuxError> {
         .iter()
         .map(|&steps| {
             extra(
-                |n| mirrors.turn_working(pages(largest), steps, n),
-                |n| data.turn_working(few, steps, n),
+                |n| near.turn_working(pages(largest), steps, n),
+                |n| data.turn_working(pages(NEAR_BYTES), steps, n),
             )
         })
         .collect();
@@ -135,17 +159,17 @@ fn least(turn: impl Fn(u64) -> f64) -> f64 {
     (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
 }
 
-/// How far apart reads with page walks are, and how much farther than without them: in turns, since others make the
-/// machine faster and slower.
+/// How far apart reads with page walks are, and how much farther than without them: medians of pairs, since others make
+/// the machine faster and slower.
 fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
-    let (mut apart_ns, mut without_ns) = (f64::INFINITY, f64::INFINITY);
-    for n in 0..TURNS {
-        apart_ns = apart_ns.min(with(n));
-        without_ns = without_ns.min(without(n));
-    }
+    let mut pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
+    let mut median = |part: fn(&(f64, f64)) -> f64| {
+        pairs.sort_by(|a, b| part(a).total_cmp(&part(b)));
+        part(&pairs[pairs.len() / 2])
+    };
     DistanceCost {
-        apart_ns,
-        walk_ns: (apart_ns - without_ns).max(LEAST_NS),
+        apart_ns: median(|pair| pair.0),
+        walk_ns: median(|pair| pair.0 - pair.1).max(LEAST_NS),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::LinuxError;
 use crate::mappings;
 use crate::page_tables::{Detail, MARKED_PER_CALL, PageTables, Target};
 use crate::remote_advice;
+use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::{ProbeSettings, WalkCosts};
 use hawkeye_policy::{Needs, RegionAddr, RegionSample};
 use nix::errno::Errno;
@@ -68,13 +69,14 @@ impl AccessBits {
         let base = regions.iter().filter(|r| !r.huge).count();
         if base <= REGIONS_AT_ONCE {
             let pid = member.handle.id.pid;
-            return calls.time(|| access_bits::clear(pid)).0;
+            return calls.time(|| unpreempted(|| access_bits::clear(pid))).0;
         }
         let addresses: Vec<RegionAddr> = regions.iter().map(|r| r.region).collect();
         for slice in addresses.chunks(MARKED_PER_CALL) {
             let mut rest = slice;
             while !rest.is_empty() {
-                let call = || remote_advice::clear_accessed(&member.handle, rest);
+                let clear = || remote_advice::clear_accessed(&member.handle, rest);
+                let call = || unpreempted(clear);
                 let done = match calls.time(call).0 {
                     Ok(done) => done,
                     Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),

@@ -7,6 +7,7 @@ use crate::mappings;
 use crate::page_tables::{Detail, PageTables, Target};
 use crate::process;
 use crate::remote_advice;
+use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
     Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WalkCosts,
@@ -240,7 +241,8 @@ fn clear(
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
         let before = monotonic();
-        let (done, took) = calls.time(|| remote_advice::clear_accessed(&member.handle, rest));
+        let (done, took) =
+            calls.time(|| unpreempted(|| remote_advice::clear_accessed(&member.handle, rest)));
         let done = match done {
             Ok(done) => done,
             Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),

@@ -184,7 +184,7 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
         by_weight.then_with(|| b.region.cmp(&a.region))
     });
     let overhead = match (sample.overhead, sample.source) {
-        (Some(new), _) => Some(averaged(new, before_percent, newest)),
+        (Some(new), _) => Some(averaged(new, before_percent)),
         // It could have been seen, and was not: the process hardly ran.
         (None, CoverageSource::AccessBits) => None,
         (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
@@ -207,9 +207,11 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
 
 /// The new figure, averaged with what promotions had left of the one before: one window is off by a tenth or two, and
 /// equal programs are to be served alike.
-fn averaged(new: Overhead, before_percent: Option<f64>, newest: f64) -> Overhead {
+fn averaged(new: Overhead, before_percent: Option<f64>) -> Overhead {
+    /// More than of a region's walks: what is left after a wave of promotions shows in the next window.
+    const NEWEST: f64 = 0.7;
     let before = before_percent.unwrap_or(new.percent);
-    let percent = before + (new.percent - before) * newest;
+    let percent = before + (new.percent - before) * NEWEST;
     Overhead {
         percent,
         low_percent: new.low_percent.min(percent),
