@@ -3,28 +3,31 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCE: &str = "src/bpf/hawkeye.bpf.c";
+/// Programs, each with a skeleton of its own.
+const PROGRAMS: [&str; 2] = ["hawkeye", "frontier"];
 
 fn main() {
-    let out =
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("hawkeye.skel.rs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target's architecture");
     // Debian keeps the architecture's uapi headers in a folder of its own.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
-    if let Err(error) = SkeletonBuilder::new()
-        .source(SOURCE)
-        .clang_args([
-            "-Isrc/bpf",
-            include.as_str(),
-            "-mcpu=v3",
-            "-Wall",
-            "-Werror",
-        ])
-        .build_and_generate(&out)
-    {
-        panic!(
-            "{SOURCE} does not compile (is clang installed? `make deps` installs it): {error:#}"
-        );
+    for program in PROGRAMS {
+        let source = format!("src/bpf/{program}.bpf.c");
+        if let Err(error) = SkeletonBuilder::new()
+            .source(&source)
+            .clang_args([
+                "-Isrc/bpf",
+                include.as_str(),
+                "-mcpu=v3",
+                "-Wall",
+                "-Werror",
+            ])
+            .build_and_generate(out.join(format!("{program}.skel.rs")))
+        {
+            panic!(
+                "{source} does not compile (is clang installed? `make deps` installs it): {error:#}"
+            );
+        }
     }
     println!("cargo:rerun-if-changed=src/bpf");
 }

@@ -1,6 +1,7 @@
 //! Options that `run` and `attach` share.
 
-use clap::Args;
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
@@ -53,9 +54,40 @@ pub struct ManagingOptions {
     #[arg(long, value_name = "PAGES", default_value = "64", value_parser = bloat)]
     bloat_threshold: BloatThreshold,
 
+    #[command(flatten)]
+    pub fill: FillOptions,
+
     /// Write the summary as JSON to a file too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// What is done before the program asks for it.
+#[derive(Args, Clone, Debug)]
+pub struct FillOptions {
+    /// Zero huge pages and map them before the program gets there, on another CPU: on, off, or auto (where there is a
+    /// second CPU, and the kernel shows where programs touch new memory).
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = FaultAheadMode::Off)]
+    pub fault_ahead: FaultAheadMode,
+
+    /// Fill at most so many regions (of 2 MiB) a second ahead of programs.
+    #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
+    pub fill_rate: Option<Rate>,
+
+    /// While memory allows, give everybody on this machine huge pages at first faults, without waiting for
+    /// compaction. Put back at the end.
+    #[arg(long)]
+    pub huge_faults: bool,
+}
+
+/// Whether memory is filled ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultAheadMode {
+    /// It is an error where it can't be.
+    On,
+    Off,
+    /// Where it can be done.
+    Auto,
 }
 
 impl ManagingOptions {
@@ -120,6 +152,13 @@ fn cpu(text: &str) -> Result<CpuBudget, String> {
 
 fn bloat(text: &str) -> Result<BloatThreshold, String> {
     BloatThreshold::new(number(text)?).map_err(|error| error.to_string())
+}
+
+/// A size in bytes, with or without a unit.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let size = text.parse::<ByteSize>();
+    size.map(|size| size.as_u64())
+        .map_err(|_| format!("{text:?} is no size, such as 512MiB or 8GiB"))
 }
 
 fn watermarks(text: &str) -> Result<Watermarks, String> {

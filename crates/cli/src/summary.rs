@@ -29,6 +29,8 @@ pub struct Summary {
     pub recovered_bytes: u64,
     /// Memory filled before it was touched.
     pub filled_ahead_bytes: u64,
+    /// CPU time that this took; not part of the manager's own.
+    pub fill_cpu_s: f64,
     /// Candidates passed over because their owner was freeing them.
     pub freed_candidates: u64,
     /// Huge pages searched for zero pages.
@@ -126,6 +128,14 @@ impl fmt::Display for Summary {
             words::count(self.split),
             words::bytes(self.recovered_bytes),
         )?;
+        if self.filled_ahead_bytes > 0 {
+            writeln!(
+                f,
+                "  filled      {} before it was touched, in {:.2} s of CPU",
+                words::bytes(self.filled_ahead_bytes),
+                self.fill_cpu_s,
+            )?;
+        }
         if !self.errors.is_empty() {
             let errors: Vec<String> = self
                 .errors

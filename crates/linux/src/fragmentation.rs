@@ -19,9 +19,25 @@ pub fn fmfi() -> Option<f64> {
     unusable_free_index(&fs::read_to_string("/proc/buddyinfo").ok()?)
 }
 
-/// The same from the text of `/proc/buddyinfo`. Without any free memory all of it is unusable (1), as
+/// Huge pages that are free and need no compaction; `None` where `/proc/buddyinfo` can't be read.
+pub fn free_huge_pages() -> Option<u64> {
+    let (_, usable) = free_and_usable(&fs::read_to_string("/proc/buddyinfo").ok()?)?;
+    Some(usable * BASE_PAGE_BYTES / HUGE_PAGE_BYTES)
+}
+
+/// The index from the text of `/proc/buddyinfo`. Without any free memory all of it is unusable (1), as
 /// for the kernel. `None` when the text is not what it should be.
 fn unusable_free_index(buddyinfo: &str) -> Option<f64> {
+    let (free, usable) = free_and_usable(buddyinfo)?;
+    Some(if free == 0 {
+        1.0
+    } else {
+        (free - usable) as f64 / free as f64
+    })
+}
+
+/// Free base pages, and those of them in blocks that hold a huge page.
+fn free_and_usable(buddyinfo: &str) -> Option<(u64, u64)> {
     let (mut free, mut usable) = (0u64, 0u64);
     for line in buddyinfo.lines() {
         // "Node 0, zone   Normal   1649   2126 ...": free blocks of 1, 2, 4 ... base pages.
@@ -38,11 +54,7 @@ fn unusable_free_index(buddyinfo: &str) -> Option<f64> {
     if buddyinfo.trim().is_empty() {
         return None;
     }
-    Some(if free == 0 {
-        1.0
-    } else {
-        (free - usable) as f64 / free as f64
-    })
+    Some((free, usable))
 }
 
 #[cfg(test)]

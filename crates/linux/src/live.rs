@@ -3,6 +3,7 @@
 use crate::cgroup::Groups;
 use crate::counters::Counters;
 use crate::error::LinuxError;
+use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
 use crate::remote_advice;
@@ -15,14 +16,15 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
+    ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,6 +88,9 @@ pub struct LinuxMachine {
     calls: CallTimes,
     refused_bytes: u64,
     groups: Groups,
+    fault_ahead: Option<FaultAhead>,
+    /// To be filled at the start of each process that joins, in regions.
+    warm_regions: u64,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -105,6 +110,43 @@ impl LinuxMachine {
             calls: CallTimes::default(),
             refused_bytes: 0,
             groups: Groups::of_this_machine(),
+            fault_ahead: None,
+            warm_regions: 0,
+        }
+    }
+
+    /// Fills ahead of everybody under management from now on, and `warm_bytes` at the start of each at once.
+    pub fn fill_ahead_with(&mut self, fault_ahead: FaultAhead, warm_bytes: u64) {
+        self.fault_ahead = Some(fault_ahead);
+        self.warm_regions = warm_bytes / HUGE_PAGE_BYTES;
+    }
+
+    /// What was filled ahead so far.
+    pub fn filled_ahead(&self) -> FillStatistics {
+        let fault_ahead = self.fault_ahead.as_ref();
+        fault_ahead.map(FaultAhead::statistics).unwrap_or_default()
+    }
+
+    /// Has fault-ahead follow who is under management, and may have huge pages.
+    fn follow_members(&self) {
+        let Some(fault_ahead) = &self.fault_ahead else {
+            return;
+        };
+        let wanted: HashSet<ProcessId> = self
+            .members
+            .order()
+            .iter()
+            .copied()
+            .filter(|id| self.members.get(*id).is_some_and(|m| !m.thp_disabled))
+            .collect();
+        let followed: HashSet<ProcessId> = fault_ahead.followed().into_iter().collect();
+        for gone in followed.difference(&wanted) {
+            fault_ahead.leave(*gone);
+        }
+        for new in wanted.difference(&followed) {
+            if let Err(error) = fault_ahead.follow(new.pid, self.warm_regions) {
+                tracing::debug!("nothing is filled ahead of process {new}: {error}");
+            }
         }
     }
 
@@ -176,6 +218,7 @@ impl Machine for LinuxMachine {
     fn processes(&mut self) -> Vec<ProcessId> {
         let now = self.now();
         self.members.update(&mut self.scope, &self.sampler, now);
+        self.follow_members();
         self.members.order().to_vec()
     }
 
@@ -338,6 +381,12 @@ impl Machine for LinuxMachine {
         })
     }
 
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(fault_ahead) = &self.fault_ahead {
+            fault_ahead.set_room(process, room_bytes / HUGE_PAGE_BYTES);
+        }
+    }
+
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
         let rss_bytes =
             process::rss_bytes(process.pid).map_err(|error| error.for_process(process))?;
@@ -389,7 +438,8 @@ impl Machine for LinuxMachine {
     }
 
     fn manager_cpu(&self) -> Duration {
-        own_cpu()
+        // Zeroing is work that the programs would have done.
+        own_cpu().saturating_sub(self.filled_ahead().cpu)
     }
 
     fn longest_call(&self) -> Duration {

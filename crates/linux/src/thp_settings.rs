@@ -52,6 +52,14 @@ impl SettingsGuard {
         fs::write(path, value).map_err(LinuxError::file("writing", path))
     }
 
+    /// Puts one back now, where it was changed. It stays on the list, in case it is changed again.
+    pub fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
+        match self.saved.0.get(path) {
+            Some(found) => fs::write(path, found).map_err(LinuxError::file("restoring", path)),
+            None => Ok(()),
+        }
+    }
+
     /// Puts everything back now.
     pub fn restore(&mut self) -> Result<(), LinuxError> {
         restore(&self.file, &self.saved)?;
@@ -119,6 +127,44 @@ pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result
         Ok(found) if found <= limit => Ok(()),
         _ => guard.set(&path, &limit.to_string()),
     }
+}
+
+/// Huge pages at first faults, of everybody on the machine: on while memory allows, as in the paper (section 3.1).
+#[derive(Debug, Default)]
+pub struct HugeFaults {
+    on: bool,
+}
+
+impl HugeFaults {
+    /// Switches them on, or back to what was set. Nobody waits for compaction because of it: who asked for huge
+    /// pages by `madvise` does as before.
+    ///
+    /// # Errors
+    /// The setting can't be changed.
+    pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+        if allowed == self.on {
+            return Ok(());
+        }
+        let (enabled, defrag) = (
+            Path::new(THP_DIR).join("enabled"),
+            Path::new(THP_DIR).join("defrag"),
+        );
+        if allowed {
+            guard.set(&defrag, "defer+madvise")?;
+            guard.set(&enabled, "always")?;
+        } else {
+            guard.put_back(&enabled)?;
+            guard.put_back(&defrag)?;
+        }
+        self.on = allowed;
+        Ok(())
+    }
+}
+
+/// Has remote reads of untouched memory install huge pages of its own, for as long as the guard lives. Reads of
+/// untouched memory by their owners do so too, instead of sharing one huge page of zeros.
+pub fn spare_zero_page(guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    guard.set(&Path::new(THP_DIR).join("use_zero_page"), "0")
 }
 
 /// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.
@@ -213,6 +259,19 @@ mod tests {
         drop(guard);
         assert_eq!(fs::read_to_string(&knob).expect("reads"), "10");
         assert!(!saved_file(&folder.0).exists());
+    }
+
+    #[test]
+    fn one_setting_is_put_back_and_can_be_changed_again() {
+        let folder = Folder::new("one");
+        let knob = folder.file("knob", "10\n");
+        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+        guard.put_back(&knob).expect("was never changed");
+        for _ in 0..2 {
+            guard.set(&knob, "20").expect("sets");
+            guard.put_back(&knob).expect("puts back");
+            assert_eq!(fs::read_to_string(&knob).expect("reads"), "10");
+        }
     }
 
     #[test]

@@ -163,6 +163,9 @@ pub trait Machine {
         region: RegionAddr,
     ) -> Result<Recovered, MachineError>;
 
+    /// How much may be filled ahead of a process from now on, in bytes; without effect where nothing is.
+    fn allow_fill(&mut self, _process: ProcessId, _room_bytes: u64) {}
+
     /// Resident and huge memory of a process.
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError>;
 

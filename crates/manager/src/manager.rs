@@ -159,6 +159,14 @@ impl<M: Machine> Manager<M> {
                 .note_growth(now, sum.rss_bytes, &self.settings);
         }
         self.assess_memory(now);
+        for &process in &self.processes {
+            let room = if self.paused {
+                0
+            } else {
+                self.guard.room_bytes(process)
+            };
+            self.machine.allow_fill(process, room);
+        }
     }
 
     /// Reads how much memory is left.

@@ -11,6 +11,7 @@ pub mod backoff;
 pub mod budget;
 pub mod cooldown;
 pub mod error;
+pub mod fault_ahead;
 pub mod huge_limit;
 pub mod identity;
 pub mod observation;

@@ -7,6 +7,7 @@ pub mod collapse;
 pub mod container;
 mod error;
 pub mod estimate;
+pub mod fault_ahead;
 pub mod figure_8;
 mod host;
 pub mod hot_first;
@@ -51,7 +52,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 15] = [
+pub const EXPERIMENTS: [Experiment; 16] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -91,6 +92,11 @@ pub const EXPERIMENTS: [Experiment; 15] = [
         name: "many-processes",
         shows: "what looking after a machine costs while processes come and go",
         run: many_processes::run,
+    },
+    Experiment {
+        name: "fault-ahead",
+        shows: "how fast new memory is touched when it is zeroed in advance, and what is filled in vain",
+        run: fault_ahead::run,
     },
     Experiment {
         name: "redis",

@@ -19,6 +19,7 @@ mod protocol;
 mod rng;
 mod storm;
 mod torture;
+mod touch;
 
 pub use access::{AccessArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
@@ -31,6 +32,7 @@ pub use one_tib::OneTibArgs;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
+pub use touch::{Order as TouchOrder, TouchArgs};
 
 pub(crate) use rng::Rng;
 
@@ -57,6 +59,8 @@ pub enum WorkloadCommand {
     Burner(BurnerArgs),
     /// Memory that grows region by region with a few pages used of each, then is verified.
     Grow(GrowArgs),
+    /// New memory, page after page or at random, and how long that takes.
+    Touch(TouchArgs),
     /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
     OneTib(OneTibArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
@@ -88,6 +92,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
         WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
         WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
+        WorkloadCommand::Touch(args) => touch::touch(args, &mut console),
         WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),

@@ -60,6 +60,17 @@ pub enum Event {
         /// Operations, threads or children so far.
         operations: u64,
     },
+    /// New memory was touched.
+    Touched {
+        /// All of it took this long.
+        elapsed_s: f64,
+        /// A touch took on average; 0 where they were not timed.
+        mean_ns: f64,
+        /// 99 of 100 took no longer than this.
+        p99_ns: f64,
+        /// The longest one.
+        longest_ns: u64,
+    },
     /// Answer to `longest`: the longest calls since the last one.
     Longest {
         /// `mmap`, in microseconds.

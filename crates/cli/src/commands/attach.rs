@@ -33,7 +33,7 @@ impl Attach {
             .collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         let purpose = format!("attach {}", names.join(" "));
-        let session = Session::begin(&self.options, &purpose)?;
+        let session = Session::begin(&self.options, 0, &purpose)?;
         let watched = RefCell::new(Watched::new(&self.pids));
         let mut managed =
             session.manage(Scope::Processes(handles), || watched.borrow_mut().update())?;

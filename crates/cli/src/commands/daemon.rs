@@ -43,7 +43,7 @@ impl Daemon {
         }
         let session = Session::of_daemon(&config)?;
         let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
-        let (manager, takeover) = session.into_manager(scope)?;
+        let (manager, _, takeover) = session.into_manager(scope)?;
         // Settings are put back when nothing is managed any more: this is dropped last.
         let _takeover = takeover;
         let mut manager = manager;

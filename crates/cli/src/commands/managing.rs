@@ -1,6 +1,7 @@
 //! What `run`, `attach` and `daemon` have in common: the managed session; and its summary.
 
-use crate::options::ManagingOptions;
+use super::filling::Filling;
+use crate::options::{FillOptions, ManagingOptions};
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::summary::{self, Summary};
@@ -12,7 +13,7 @@ use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::config::{Config, CounterEvents, Khugepaged};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
-use hawkeye_policy::{Needs, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
 pub struct Session {
@@ -21,11 +22,14 @@ pub struct Session {
     policy: Box<dyn Policy>,
     settings: Settings,
     means: hawkeye_linux::Means,
+    filling: Filling,
 }
 
 impl Session {
     /// Takes the machine over for a program or a few.
-    pub fn begin(options: &ManagingOptions, purpose: &str) -> Result<Self> {
+    ///
+    /// `warm_bytes` are filled at the start of each process at once.
+    pub fn begin(options: &ManagingOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
         let policy = options.make_policy(&settings)?;
         // First: a signal that came in between would leave settings changed until the next start.
@@ -36,6 +40,7 @@ impl Session {
             policy,
             settings,
             (Khugepaged::Off, counters),
+            Some((&options.fill, warm_bytes)),
             purpose,
         )
     }
@@ -49,6 +54,7 @@ impl Session {
             policy,
             config.settings,
             (config.khugepaged, config.counters),
+            None,
             "daemon",
         )
     }
@@ -58,6 +64,7 @@ impl Session {
         policy: Box<dyn Policy>,
         settings: Settings,
         (khugepaged, counters): (Khugepaged, CounterEvents),
+        fill: Option<(&FillOptions, u64)>,
         purpose: &str,
     ) -> Result<Self> {
         let mut takeover = Takeover::begin(purpose)?;
@@ -86,20 +93,31 @@ impl Session {
                 .prepare_overhead(&state_dir(), counters)
                 .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
+        let filling = match fill {
+            Some((options, warm_bytes)) => {
+                Filling::begin(options, warm_bytes, takeover.settings())?
+            }
+            None => Filling::default(),
+        };
         Ok(Self {
             signals,
             takeover,
             policy,
             settings,
             means,
+            filling,
         })
     }
 
     /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
-    pub fn into_manager(self, scope: Scope) -> Result<(Manager<LinuxMachine>, Takeover)> {
-        let machine = LinuxMachine::new(self.means, scope, self.signals);
+    pub fn into_manager(
+        mut self,
+        scope: Scope,
+    ) -> Result<(Manager<LinuxMachine>, Filling, Takeover)> {
+        let mut machine = LinuxMachine::new(self.means, scope, self.signals);
+        self.filling.attach(&mut machine);
         let manager = Manager::new(machine, self.policy, self.settings)?;
-        Ok((manager, self.takeover))
+        Ok((manager, self.filling, self.takeover))
     }
 
     /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
@@ -110,10 +128,11 @@ impl Session {
             SamplerKind::Population => "population",
         };
         let cpu_before = hawkeye_linux::live::own_cpu();
-        let (mut manager, takeover) = self.into_manager(scope)?;
+        let (mut manager, mut filling, mut takeover) = self.into_manager(scope)?;
         let mut progress = Progress::new();
         while manager.step() != Wake::Stop {
             each_step();
+            filling.update(&manager, takeover.settings());
             progress.draw(&manager);
         }
         progress.finish();
@@ -133,6 +152,7 @@ impl Session {
                     .into(),
             );
         }
+        let filled = machine.filled_ahead();
         let latest = journal.latest();
         let totals = journal.totals().clone();
         let summary = Summary {
@@ -144,8 +164,8 @@ impl Session {
             promoted: totals.promoted,
             split: totals.split,
             recovered_bytes: totals.recovered_bytes,
-            // Fault-ahead is not built yet.
-            filled_ahead_bytes: 0,
+            filled_ahead_bytes: filled.filled * HUGE_PAGE_BYTES,
+            fill_cpu_s: filled.cpu.as_secs_f64(),
             freed_candidates: totals.freed,
             scanned: totals.scanned,
             samples: totals.samples,

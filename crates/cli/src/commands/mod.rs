@@ -6,6 +6,7 @@ pub mod bench;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+mod filling;
 mod managing;
 pub mod pausing;
 pub mod restore;

@@ -22,6 +22,11 @@ pub struct Run {
     #[command(flatten)]
     options: ManagingOptions,
 
+    /// Fill so much of what the program touches first at once, for one that is known to touch all of its memory
+    /// at its start (a virtual machine, a JVM with AlwaysPreTouch), such as 8GiB.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::bytes)]
+    warm: u64,
+
     /// The program and its arguments, after --.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -31,7 +36,7 @@ impl Run {
     /// Runs the program and passes its status on.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
-        let session = Session::begin(&self.options, &format!("run {name}"))?;
+        let session = Session::begin(&self.options, self.warm, &format!("run {name}"))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         let_signals_through(&mut command);

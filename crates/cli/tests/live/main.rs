@@ -6,6 +6,7 @@ mod bad_input;
 mod common;
 mod daemon;
 mod doctor;
+mod fault_ahead;
 mod recovery;
 mod run;
 mod safety;

@@ -185,6 +185,19 @@ impl Watched {
         self.listed = Some((now, self.growth.total_bytes()));
     }
 
+    /// Memory up to the high watermark, in bytes; none under pressure. How fast memory grows is not asked:
+    /// whoever fills ahead grows with its program.
+    fn room_bytes(&self, pressure_limit_percent: f64) -> u64 {
+        if self
+            .pressure_percent
+            .is_some_and(|p| p > pressure_limit_percent)
+        {
+            return 0;
+        }
+        let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
+        (high as u64).saturating_sub(self.usage.used_bytes)
+    }
+
     fn in_danger(&self) -> bool {
         self.recovering
             && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < DANGER)
@@ -216,6 +229,17 @@ impl MemoryGuard {
             speed: RecoverySpeed::default(),
             pace: LookPace::default(),
         })
+    }
+
+    /// How much more memory the process may be given that it has not asked for, in bytes: to the nearest high
+    /// watermark, its groups' or the machine's.
+    pub fn room_bytes(&self, process: ProcessId) -> u64 {
+        let groups = self.groups.get(&process).into_iter().flatten();
+        let groups = groups.filter_map(|place| self.watched.get(*place));
+        let all = self.watched.first().into_iter().chain(groups);
+        all.map(|watched| watched.room_bytes(self.pressure_limit_percent))
+            .min()
+            .unwrap_or(0)
     }
 
     /// Changes the watermarks, from the next assessment on. What is recovering goes on until under the

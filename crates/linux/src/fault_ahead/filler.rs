@@ -1,0 +1,303 @@
+//! The filler's loop: listen, look, fill.
+
+use super::fill::{FillMethod, fill};
+use super::frontier::{Frontier, Watchlist};
+use super::{Followed, Shared};
+use crate::error::LinuxError;
+use crate::fragmentation;
+use crate::page_tables::{Detail, PageTables, Target};
+use crate::thp_settings::{THP_DIR, read_setting};
+use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
+use hawkeye_policy::{PAGES_PER_REGION, ProcessId, Rate, RegionAddr, RegionSample, TokenBucket};
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Without anything to do it looks this often who is still there.
+const IDLE: Duration = Duration::from_millis(50);
+/// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
+const MAPPINGS_AGE: Duration = Duration::from_millis(500);
+/// A region of which fewer base pages than this hold anything is not in use.
+const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
+/// So many fills from one look at free memory to the next.
+const LOOK_EVERY: u32 = 16;
+/// Free huge pages that are left to others.
+const LEFT_FREE: u64 = 64;
+
+pub(super) struct Filler {
+    began: Instant,
+    shared: Arc<Shared>,
+    frontier: Frontier,
+    tables: PageTables,
+    predictor: Predictor,
+    known: HashMap<ProcessId, Known>,
+    bucket: Option<TokenBucket>,
+    /// Fills until free memory is looked at again, and whether there was enough.
+    until_look: u32,
+    enough_free: bool,
+}
+
+/// What is known of a process while it has streams.
+struct Known {
+    target: Target,
+    /// Mappings whose memory may be huge.
+    mapped: Vec<Mapped>,
+    at: Duration,
+}
+
+#[derive(Clone)]
+struct Mapped {
+    range: std::ops::Range<u64>,
+    method: FillMethod,
+}
+
+impl Filler {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        rate: Option<Rate>,
+    ) -> Result<(Self, Watchlist), LinuxError> {
+        let (frontier, watchlist) = Frontier::attach()?;
+        let filler = Self {
+            began: Instant::now(),
+            shared,
+            frontier,
+            tables: PageTables::load()?,
+            predictor: Predictor::new(FaultAheadSettings::default()),
+            known: HashMap::new(),
+            bucket: rate.map(TokenBucket::one_second),
+            until_look: 0,
+            enough_free: true,
+        };
+        Ok((filler, watchlist))
+    }
+
+    pub(super) fn run(&mut self) {
+        let mut busy = false;
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let wait = if busy { Duration::ZERO } else { IDLE };
+            self.listen(wait);
+            self.look_at_witnesses();
+            busy = self.fill_next();
+            let cpu = thread_cpu();
+            self.shared
+                .cpu_ns
+                .store(cpu.as_nanos() as u64, Ordering::Relaxed);
+        }
+        tracing::debug!(
+            "{} reports of first touches were lost",
+            self.frontier.lost()
+        );
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn listen(&mut self, wait: Duration) {
+        let heard = self.frontier.listen(wait);
+        let mut followed: HashMap<u32, ProcessId> = HashMap::new();
+        for (process, one) in self.shared.followed().iter_mut() {
+            followed.insert(process.pid, *process);
+            let warm = std::mem::take(&mut one.warm_regions);
+            if warm > 0 {
+                self.predictor.warm(*process, warm);
+            }
+        }
+        let now = self.now();
+        for one in heard {
+            if let Some(process) = followed.get(&one.pid) {
+                self.predictor.hear(now, *process, one.advance);
+            }
+        }
+        let gone = |process: &ProcessId| followed.get(&process.pid) != Some(process);
+        let ended: Vec<ProcessId> = self.known.keys().copied().filter(gone).collect();
+        for process in ended {
+            self.known.remove(&process);
+            self.predictor.forget(process);
+        }
+    }
+
+    /// Whether what was filled is in use: empty huge pages tell of a program that takes a page here and there.
+    fn look_at_witnesses(&mut self) {
+        while let Some(task) = self.predictor.next_look() {
+            let most = PAGES_PER_REGION - IN_USE_PAGES;
+            let empty = match self.known.get(&task.process) {
+                Some(known) => self.tables.scan_zeros(&known.target, task.region, most),
+                None => Ok(None),
+            };
+            // No huge page any more: its owner has done something with it.
+            let empty = empty.ok().flatten().unwrap_or(0);
+            self.predictor.looked_at(task, empty < most);
+        }
+    }
+
+    /// Fills the region that is most urgent; whether there was one.
+    fn fill_next(&mut self) -> bool {
+        if !self.enough_free() {
+            return false;
+        }
+        let now = self.now();
+        let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
+        let task = self.predictor.next_fill(|process, head| {
+            let followed = shared.followed().get(&process).cloned()?;
+            let known = refresh(known, tables, process, head, now)?;
+            let mapped = known.around(head)?;
+            Some(Surroundings {
+                mapped: mapped.range.clone(),
+                room_regions: followed.room_regions,
+            })
+        });
+        let Some(task) = task else {
+            return false;
+        };
+        if self
+            .bucket
+            .as_mut()
+            .is_some_and(|bucket| !bucket.take(now, 1))
+        {
+            return false;
+        }
+        let begun = Instant::now();
+        let what = self.fill(task);
+        if what == Filled::Done {
+            let took = begun.elapsed().as_nanos() as u64;
+            self.shared.filled.fetch_add(1, Ordering::Relaxed);
+            self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
+            if let Some(followed) = self.shared.followed().get_mut(&task.process) {
+                followed.room_regions = followed.room_regions.saturating_sub(1);
+            }
+        } else {
+            if let Some(bucket) = &mut self.bucket {
+                bucket.give_back(1);
+            }
+            let refused = u64::from(what == Filled::Refused);
+            self.shared.refused.fetch_add(refused, Ordering::Relaxed);
+        }
+        self.predictor.filled(task, what);
+        true
+    }
+
+    /// Whether enough free huge pages are left: whoever needs one would have to compact memory otherwise.
+    fn enough_free(&mut self) -> bool {
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > LEFT_FREE);
+        }
+        self.until_look -= 1;
+        self.enough_free
+    }
+
+    fn fill(&mut self, task: Task) -> Filled {
+        let handle = match self.shared.followed().get(&task.process) {
+            Some(Followed { handle, .. }) => Arc::clone(handle),
+            None => return Filled::Refused,
+        };
+        let Some(known) = self.known.get(&task.process) else {
+            return Filled::Refused;
+        };
+        let Some(method) = known.around(task.region).map(|mapped| mapped.method) else {
+            return Filled::Refused;
+        };
+        match look(&mut self.tables, &known.target, task.region) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Filled::Occupied,
+            Err(_) => return Filled::Refused,
+        }
+        if !handle.alive() {
+            return Filled::Refused;
+        }
+        let result = fill(&handle, task.region, method);
+        if let Err(error) = &result {
+            tracing::debug!(
+                "{} of {} was not filled: {error}",
+                task.region,
+                task.process
+            );
+        }
+        match (result, look(&mut self.tables, &known.target, task.region)) {
+            (Ok(()), Ok(Some(now))) if now.huge => Filled::Done,
+            // Its owner was faster, or is collapsing the same.
+            (
+                Err(LinuxError::Call {
+                    errno: Errno::EAGAIN | Errno::EBUSY,
+                    ..
+                }),
+                _,
+            ) => Filled::Occupied,
+            _ => Filled::Refused,
+        }
+    }
+}
+
+impl Known {
+    fn around(&self, region: RegionAddr) -> Option<&Mapped> {
+        self.mapped
+            .iter()
+            .find(|m| m.range.contains(&region.start()))
+    }
+}
+
+/// What is known of a process, looked up where it is too old or does not cover the region.
+fn refresh<'a>(
+    all: &'a mut HashMap<ProcessId, Known>,
+    tables: &mut PageTables,
+    process: ProcessId,
+    region: RegionAddr,
+    now: Duration,
+) -> Option<&'a Known> {
+    let fresh = |known: &Known| now < known.at + MAPPINGS_AGE && known.around(region).is_some();
+    if !all.get(&process).is_some_and(fresh) {
+        let known = match all.remove(&process) {
+            Some(known) => known,
+            None => Known {
+                target: tables.bind(process.pid).ok()?,
+                mapped: Vec::new(),
+                at: now,
+            },
+        };
+        let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
+        let mappings = tables.mappings(&known.target).ok()?;
+        let mapped = mappings.iter().filter_map(|mapping| {
+            Some(Mapped {
+                range: mapping.eligible().ok()?,
+                method: FillMethod::of(mapping.flags, &enabled),
+            })
+        });
+        let mapped = mapped.collect();
+        all.insert(
+            process,
+            Known {
+                mapped,
+                at: now,
+                ..known
+            },
+        );
+    }
+    all.get(&process)
+}
+
+/// What is in a region; `None`: nothing at all.
+fn look(
+    tables: &mut PageTables,
+    target: &Target,
+    region: RegionAddr,
+) -> Result<Option<RegionSample>, LinuxError> {
+    let mut found = Vec::new();
+    let range = region.start()..region.end();
+    tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 0;
+    Ok(found.pop().filter(something))
+}
+
+fn thread_cpu() -> Duration {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
+        return Duration::ZERO;
+    };
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.max(0) as u64)
+}

@@ -1,0 +1,121 @@
+//! Where managed processes touch memory for the first time, as BPF sees it in the kernel's page faults.
+
+use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
+use crate::error::LinuxError;
+use hawkeye_policy::fault_ahead::Advance;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A process that was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Which.
+    pub pid: u32,
+    /// What it did.
+    pub advance: Advance,
+}
+
+/// Watches first touches from its creation until it is dropped.
+pub struct Frontier {
+    // Before the programs that write to it.
+    ring: RingBuffer<'static>,
+    heard: Rc<RefCell<Vec<Heard>>>,
+    skel: FrontierSkel<'static>,
+}
+
+/// Which processes are watched. Can be changed from any thread.
+pub struct Watchlist(MapHandle);
+
+impl Frontier {
+    /// Loads and attaches the program. Nobody is watched yet.
+    ///
+    /// # Errors
+    /// BPF is missing or forbidden, or the kernel has no tracepoint `page_fault_user`.
+    pub fn attach() -> Result<(Self, Watchlist), LinuxError> {
+        // One a manager, like the page-table programs: never freed, but detached when dropped.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let open = FrontierSkelBuilder::default()
+            .open(storage)
+            .map_err(failed)?;
+        let mut skel = open.load().map_err(failed)?;
+        skel.attach().map_err(failed)?;
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let into = Rc::clone(&heard);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&skel.maps.advances, move |bytes| {
+                into.borrow_mut().extend(parse(bytes));
+                0
+            })
+            .map_err(failed)?;
+        let ring = builder.build().map_err(failed)?;
+        let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
+        Ok((Self { ring, heard, skel }, watchlist))
+    }
+
+    /// Who was heard of since the last call; waits for the first for so long at the most.
+    pub fn listen(&mut self, wait: Duration) -> Vec<Heard> {
+        // An interrupted wait is a short one.
+        let _ = self.ring.poll(wait);
+        self.heard.borrow_mut().drain(..).collect()
+    }
+
+    /// Reports that were lost because nobody listened for too long.
+    pub fn lost(&self) -> u64 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
+    }
+}
+
+impl Watchlist {
+    /// Watches a process from now on.
+    ///
+    /// # Errors
+    /// There are as many as can be watched.
+    pub fn add(&self, pid: u32) -> Result<(), LinuxError> {
+        let nothing = vec![0u8; self.0.value_size() as usize];
+        self.0
+            .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)
+            .map_err(failed)
+    }
+
+    /// Watches it no longer.
+    pub fn remove(&self, pid: u32) {
+        // It was not watched: as good.
+        let _ = self.0.delete(&pid.to_ne_bytes());
+    }
+}
+
+/// One `struct advance`.
+fn parse(bytes: &[u8]) -> Option<Heard> {
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 8)?
+            .try_into()
+            .ok()
+            .map(u64::from_ne_bytes)
+    };
+    let half = |at: usize| {
+        bytes
+            .get(at..at + 4)?
+            .try_into()
+            .ok()
+            .map(u32::from_ne_bytes)
+    };
+    Some(Heard {
+        pid: half(16)?,
+        advance: Advance {
+            region: RegionAddr::containing(word(0)?.checked_mul(HUGE_PAGE_BYTES)?),
+            step: i32::try_from(word(8)? as i64).ok()?,
+            dense: half(20)? != 0,
+        },
+    })
+}
+
+fn failed(error: libbpf_rs::Error) -> LinuxError {
+    LinuxError::Bpf(format!("watching first touches: {error:#}"))
+}

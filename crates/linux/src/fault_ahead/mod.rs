@@ -1,0 +1,157 @@
+//! Fault-ahead: a thread that zeroes and maps huge pages before their program gets there.
+//!
+//! One-way: BPF tells where processes touch new memory (`frontier`), the predictor of the policy crate says what
+//! comes next, and it is filled (`fill`). The manager says who is followed and how much room there is.
+
+mod fill;
+mod filler;
+mod frontier;
+
+use crate::error::LinuxError;
+use crate::process::ProcessHandle;
+use filler::Filler;
+use frontier::Watchlist;
+use hawkeye_policy::{ProcessId, Rate};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillStatistics {
+    /// Regions filled.
+    pub filled: u64,
+    /// Regions that could not be.
+    pub refused: u64,
+    /// CPU time it took.
+    pub cpu: Duration,
+    /// The longest single fill.
+    pub longest: Duration,
+}
+
+/// The filler, until it is dropped.
+pub struct FaultAhead {
+    shared: Arc<Shared>,
+    watchlist: Watchlist,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the manager's thread and the filler's share.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    followed: Mutex<HashMap<ProcessId, Followed>>,
+    filled: AtomicU64,
+    refused: AtomicU64,
+    cpu_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Followed {
+    handle: Arc<ProcessHandle>,
+    room_regions: u64,
+    /// Asked for, and not yet told to the predictor.
+    warm_regions: u64,
+}
+
+impl Shared {
+    fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, Followed>> {
+        // Nothing in it can be half done.
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FaultAhead {
+    /// Starts the filler; it follows nobody yet. `rate`: regions per second at the most.
+    ///
+    /// # Errors
+    /// First touches can't be watched on this machine.
+    pub fn start(rate: Option<Rate>) -> Result<Self, LinuxError> {
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::channel();
+        let for_filler = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("hawkeye-fill".into())
+            .spawn(move || {
+                // What is loaded here stays here: BPF's buffers belong to one thread.
+                match Filler::new(for_filler, rate) {
+                    Ok((mut filler, watchlist)) => {
+                        if tell.send(Ok(watchlist)).is_ok() {
+                            filler.run();
+                        }
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            })
+            .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
+        let watchlist = told
+            .recv()
+            .unwrap_or_else(|_| Err(LinuxError::Bpf("the filler's thread ended".into())))?;
+        Ok(Self {
+            shared,
+            watchlist,
+            thread: Some(thread),
+        })
+    }
+
+    /// Follows a process from now on, with no room yet; `warm_regions` of what it touches first are filled without
+    /// further signs.
+    ///
+    /// # Errors
+    /// It is gone, or there are too many.
+    pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<(), LinuxError> {
+        let handle = Arc::new(ProcessHandle::open(pid)?);
+        let process = handle.id;
+        let followed = Followed {
+            handle,
+            room_regions: 0,
+            warm_regions,
+        };
+        self.shared.followed().insert(process, followed);
+        self.watchlist.add(pid)
+    }
+
+    /// Who is followed.
+    pub fn followed(&self) -> Vec<ProcessId> {
+        self.shared.followed().keys().copied().collect()
+    }
+
+    /// Follows a process no longer.
+    pub fn leave(&self, process: ProcessId) {
+        self.watchlist.remove(process.pid);
+        self.shared.followed().remove(&process);
+    }
+
+    /// How much may be filled ahead of a process from now on, in regions.
+    pub fn set_room(&self, process: ProcessId, regions: u64) {
+        if let Some(followed) = self.shared.followed().get_mut(&process) {
+            followed.room_regions = regions;
+        }
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> FillStatistics {
+        let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
+        FillStatistics {
+            filled: self.shared.filled.load(Ordering::Relaxed),
+            refused: self.shared.refused.load(Ordering::Relaxed),
+            cpu: time(&self.shared.cpu_ns),
+            longest: time(&self.shared.longest_ns),
+        }
+    }
+}
+
+impl Drop for FaultAhead {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It panicked: nothing is left to stop.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! All streams of all processes, and whose turn it is.
+
+use super::{Advance, FaultAheadSettings, Stream, Surroundings};
+use crate::observation::ProcessId;
+use crate::page::RegionAddr;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Streams of one process that are followed at the most: threads that touch memory in parallel have one each.
+const STREAMS_PER_PROCESS: usize = 16;
+
+/// What came of filling a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// It is a huge page now that nobody has touched.
+    Done,
+    /// Its program was there first, wholly or partly.
+    Occupied,
+    /// It can't be: whatever was mapped there is gone, or memory is short.
+    Refused,
+}
+
+/// Follows streams and says what to fill next.
+#[derive(Clone, Debug, Default)]
+pub struct Predictor {
+    settings: FaultAheadSettings,
+    streams: BTreeMap<ProcessId, Vec<Stream>>,
+    /// Regions that are still to be filled on request.
+    warm: BTreeMap<ProcessId, u64>,
+}
+
+/// A stream by its process and its place among that process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Which {
+    process: ProcessId,
+    stream: usize,
+}
+
+/// A region to fill, or to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Whose.
+    pub process: ProcessId,
+    /// Which region.
+    pub region: RegionAddr,
+    which: Which,
+}
+
+impl Predictor {
+    /// For nobody yet.
+    pub fn new(settings: FaultAheadSettings) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    /// So many regions of what a process touches first are filled without waiting for proof, as its user asked: it
+    /// is known to touch all of its memory.
+    pub fn warm(&mut self, process: ProcessId, regions: u64) {
+        self.warm.insert(process, regions);
+    }
+
+    /// A process was heard of.
+    pub fn hear(&mut self, now: Duration, process: ProcessId, advance: Advance) {
+        let settings = self.settings;
+        let streams = self.streams.entry(process).or_default();
+        streams.retain(|stream| !stream.has_ended(now, &settings));
+        if streams.iter_mut().any(|s| s.hear(now, advance, &settings)) {
+            return;
+        }
+        if streams.len() >= STREAMS_PER_PROCESS {
+            let quietest = streams.iter().enumerate().min_by_key(|(_, s)| s.heard_at());
+            if let Some((quietest, _)) = quietest {
+                streams.remove(quietest);
+            }
+        }
+        let mut stream = Stream::new(now, advance, &settings);
+        if let Some(regions) = self.warm.get(&process) {
+            stream.warm(*regions);
+        }
+        streams.push(stream);
+    }
+
+    /// What to fill next: for the stream with the least left ahead of it. `around` tells what may be filled around
+    /// a region; without an answer its stream is forgotten.
+    pub fn next_fill(
+        &mut self,
+        mut around: impl FnMut(ProcessId, RegionAddr) -> Option<Surroundings>,
+    ) -> Option<Task> {
+        let mut wanting: Vec<(u64, Which)> = Vec::new();
+        for (process, streams) in &self.streams {
+            let process = *process;
+            let here = streams.iter().enumerate();
+            wanting.extend(
+                here.filter(|(_, stream)| stream.wants())
+                    .map(|(stream, s)| (s.surplus(), Which { process, stream })),
+            );
+        }
+        wanting.sort_by_key(|(surplus, _)| *surplus);
+        wanting.into_iter().find_map(|(_, which)| {
+            let stream = self.get(which)?;
+            let region = stream.due(&around(which.process, stream.head())?)?;
+            Some(Task {
+                process: which.process,
+                region,
+                which,
+            })
+        })
+    }
+
+    /// What came of it.
+    pub fn filled(&mut self, task: Task, what: Filled) {
+        match what {
+            Filled::Refused => self.forget_stream(task.which),
+            Filled::Done | Filled::Occupied => {
+                self.use_up_warm(task.process);
+                if let Some(stream) = self.get_mut(task.which) {
+                    stream.dealt_with(what == Filled::Done);
+                }
+            }
+        }
+    }
+
+    /// A region that was filled and that its program has passed: is it in use?
+    pub fn next_look(&self) -> Option<Task> {
+        self.streams.iter().find_map(|(process, streams)| {
+            streams.iter().enumerate().find_map(|(stream, s)| {
+                let process = *process;
+                Some(Task {
+                    process,
+                    region: s.passed_witness()?,
+                    which: Which { process, stream },
+                })
+            })
+        })
+    }
+
+    /// The answer.
+    pub fn looked_at(&mut self, task: Task, in_use: bool) {
+        if let Some(stream) = self.get_mut(task.which) {
+            stream.looked_at(in_use);
+        }
+    }
+
+    /// A process is gone, or no longer managed.
+    pub fn forget(&mut self, process: ProcessId) {
+        self.streams.remove(&process);
+        self.warm.remove(&process);
+    }
+
+    /// One region less of what was asked for; after the last the streams go on as others do.
+    fn use_up_warm(&mut self, process: ProcessId) {
+        let Some(left) = self.warm.get_mut(&process) else {
+            return;
+        };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.warm.remove(&process);
+            let largest = self.settings.largest_window;
+            let streams = self.streams.get_mut(&process).into_iter().flatten();
+            streams.for_each(|stream| stream.cool(largest));
+        }
+    }
+
+    /// Regions filled ahead of a process that it was not heard in yet, at the most.
+    pub fn surplus(&self, process: ProcessId) -> u64 {
+        let streams = self.streams.get(&process);
+        streams.map_or(0, |all| all.iter().map(Stream::surplus).sum())
+    }
+
+    fn get(&self, which: Which) -> Option<&Stream> {
+        self.streams.get(&which.process)?.get(which.stream)
+    }
+
+    fn get_mut(&mut self, which: Which) -> Option<&mut Stream> {
+        self.streams.get_mut(&which.process)?.get_mut(which.stream)
+    }
+
+    fn forget_stream(&mut self, which: Which) {
+        let streams = self.streams.get_mut(&which.process);
+        if let Some(streams) = streams.filter(|all| which.stream < all.len()) {
+            streams.remove(which.stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+use super::*;
+use crate::page::HUGE_PAGE_BYTES;
+use crate::testing::{process, region};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A mapping of so many regions, a program's way through it, and a filler that works on it: a step of the world is
+/// what the filler takes for one region.
+struct World {
+    predictor: Predictor,
+    mapped: Range<u64>,
+    room_regions: u64,
+    /// What is there, and what of it was filled.
+    there: BTreeSet<u64>,
+    filled: BTreeSet<u64>,
+    faults: u64,
+    now: Duration,
+    in_use: bool,
+}
+
+const FIRST: u64 = 1000;
+
+impl World {
+    fn new(regions: u64) -> Self {
+        let bytes = |n: u64| region(n).start();
+        Self {
+            predictor: Predictor::new(FaultAheadSettings::default()),
+            mapped: bytes(FIRST)..bytes(FIRST + regions),
+            room_regions: u64::MAX,
+            there: BTreeSet::new(),
+            filled: BTreeSet::new(),
+            faults: 0,
+            now: Duration::ZERO,
+            in_use: true,
+        }
+    }
+
+    /// The program comes to a region from the one `step` back.
+    fn touch(&mut self, at: u64, step: i32) {
+        if !self.there.insert(at) {
+            return;
+        }
+        self.faults += 1;
+        let advance = Advance {
+            region: region(at),
+            step,
+            dense: false,
+        };
+        self.predictor.hear(self.now, process(1), advance);
+    }
+
+    fn work(&mut self, regions: usize) {
+        for _ in 0..regions {
+            self.now += Duration::from_micros(350);
+            while let Some(task) = self.predictor.next_look() {
+                self.predictor.looked_at(task, self.in_use);
+            }
+            let around = Surroundings {
+                mapped: self.mapped.clone(),
+                room_regions: self.room_regions,
+            };
+            let Some(task) = self.predictor.next_fill(|_, _| Some(around.clone())) else {
+                return;
+            };
+            let at = task.region.start() / HUGE_PAGE_BYTES;
+            let what = if self.there.insert(at) {
+                self.filled.insert(at);
+                self.room_regions = self.room_regions.saturating_sub(1);
+                Filled::Done
+            } else {
+                Filled::Occupied
+            };
+            self.predictor.filled(task, what);
+        }
+    }
+}
+
+#[test]
+fn whoever_is_slower_than_the_filler_faults_once_a_window() {
+    let mut world = World::new(1000);
+    for at in FIRST..FIRST + 1000 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    // 2, 4, 8, 16, 32 and then 64 regions at a time.
+    assert!(world.faults <= 6 + 1000 / 64, "{} faults", world.faults);
+}
+
+#[test]
+fn descending_and_in_strides_too() {
+    for step in [-1i32, 3, -2] {
+        let mut world = World::new(900);
+        let start = if step > 0 { FIRST } else { FIRST + 899 };
+        for n in 0..300 {
+            world.touch(start.saturating_add_signed(n * i64::from(step)), step);
+            world.work(3);
+        }
+        assert!(
+            world.faults <= 6 + 300 / 64,
+            "{} faults at {step}",
+            world.faults
+        );
+        let passed_over = |at: &&u64| (**at as i64 - start as i64) % i64::from(step) != 0;
+        assert_eq!(world.filled.iter().filter(passed_over).count(), 0);
+    }
+}
+
+#[test]
+fn whoever_is_faster_works_beside_the_filler() {
+    let mut world = World::new(2000);
+    for at in FIRST..FIRST + 2000 {
+        let faults = world.faults;
+        world.touch(at, 1);
+        // Faulting it in by itself takes the program as long as the filler needs for one; memory that is there, nothing.
+        world.work(usize::from(world.faults > faults));
+    }
+    let filled = world.filled.len();
+    assert!(filled > 700, "{filled} of 2000 filled");
+    assert!(world.faults < 1300, "{} faults", world.faults);
+}
+
+#[test]
+fn threads_in_parallel_are_streams_of_their_own() {
+    let mut world = World::new(4000);
+    for n in 0..1000 {
+        for thread in 0..4 {
+            world.touch(FIRST + thread * 1000 + n, 1);
+        }
+        world.work(12);
+    }
+    assert!(
+        world.faults <= 4 * (6 + 1000 / 64),
+        "{} faults",
+        world.faults
+    );
+}
+
+#[test]
+fn nothing_is_filled_past_the_mapping_or_the_room() {
+    let mut world = World::new(40);
+    world.room_regions = 20;
+    for at in FIRST..FIRST + 30 {
+        world.touch(at, 1);
+        world.work(100);
+    }
+    assert_eq!(world.filled.len(), 20);
+    world.room_regions = 100;
+    for at in FIRST + 30..FIRST + 40 {
+        world.touch(at, 1);
+        world.work(100);
+    }
+    assert_eq!(world.filled.last(), Some(&(FIRST + 39)));
+}
+
+#[test]
+fn whoever_takes_a_page_here_and_there_is_left_alone() {
+    let mut world = World::new(4000);
+    world.in_use = false;
+    for at in FIRST..FIRST + 4000 {
+        world.touch(at, 1);
+        world.work(10);
+    }
+    let filled = world.filled.len() as u64;
+    let first = u64::from(FaultAheadSettings::default().first_window);
+    assert_eq!(filled, first);
+}
+
+#[test]
+fn random_touches_are_filled_for_hardly_at_all() {
+    let mut world = World::new(4096);
+    let mut state = 1u64;
+    for _ in 0..4096 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+        let at = FIRST + (state >> 33) % 4096;
+        // The kernel side sees neighbours now and then.
+        world.touch(at, if state & 64 == 0 { 1 } else { -1 });
+        world.work(1);
+    }
+    // Even when each touch looks like part of a stream.
+    assert!(world.predictor.surplus(process(1)) <= 16 * 64);
+}
+
+#[test]
+fn whoever_stops_has_one_window_too_many_at_the_most() {
+    let mut world = World::new(10_000);
+    for at in FIRST..FIRST + 500 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    world.work(1000);
+    let surplus = world.filled.range(FIRST + 500..).count();
+    assert!(surplus <= 64, "{surplus}");
+    let known = world.predictor.surplus(process(1));
+    assert!(known <= 64, "{known}");
+}
+
+#[test]
+fn what_is_refused_ends_the_stream() {
+    let mut world = World::new(100);
+    world.touch(FIRST, 1);
+    let around = Surroundings {
+        mapped: world.mapped.clone(),
+        room_regions: 10,
+    };
+    let task = world.predictor.next_fill(|_, _| Some(around.clone()));
+    let task = task.expect("a stream");
+    world.predictor.filled(task, Filled::Refused);
+    assert_eq!(world.predictor.next_fill(|_, _| Some(around.clone())), None);
+    world.touch(FIRST + 1, 1);
+    world.predictor.forget(process(1));
+    assert_eq!(world.predictor.next_fill(|_, _| Some(around.clone())), None);
+}
+
+#[test]
+fn what_is_asked_for_is_filled_at_once_and_no_more_than_that() {
+    let mut world = World::new(4000);
+    world.in_use = false;
+    world.predictor.warm(process(1), 1000);
+    for at in FIRST..FIRST + 400 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    let at_once = world.filled.range(..=FIRST + 1000).count();
+    assert_eq!(at_once, 1000);
+    // What comes after has to prove itself.
+    assert!(world.filled.len() < 1010, "{}", world.filled.len());
+}

@@ -1,0 +1,196 @@
+//! One stream of first touches and the window ahead of it.
+
+use super::{Advance, Surroundings};
+use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use std::time::Duration;
+
+/// How far ahead is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultAheadSettings {
+    /// First window, in regions (1 or more).
+    pub first_window: u32,
+    /// Largest window, in regions: more than this is never filled in vain.
+    pub largest_window: u32,
+    /// Regions that a program faster than the filler is left to fault in by itself, so that both work at once.
+    pub left_to_program: u32,
+    /// A stream that was not heard of for this long has ended.
+    pub forgotten_after: Duration,
+}
+
+impl Default for FaultAheadSettings {
+    /// From 4 MiB to 128 MiB ahead.
+    fn default() -> Self {
+        Self {
+            first_window: 2,
+            largest_window: 64,
+            left_to_program: 4,
+            forgotten_after: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A program's way through new memory.
+///
+/// Positions are counted in steps from where it was first heard of, in its own direction: what lies behind is
+/// smaller.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    origin: RegionAddr,
+    step: i32,
+    /// Where its program was last heard of.
+    head: i64,
+    /// First position that has not been dealt with.
+    next: i64,
+    /// In regions; 0: given up.
+    window: u32,
+    /// Whether its program was seen to use what it passes through.
+    proven: bool,
+    /// The first position of this window that was filled: it stands for the others.
+    witness: Option<i64>,
+    /// Whether it is filled because somebody asked for it, whatever is used.
+    asked_for: bool,
+    heard_at: Duration,
+}
+
+impl Stream {
+    /// A stream that was just recognised.
+    pub fn new(now: Duration, advance: Advance, settings: &FaultAheadSettings) -> Self {
+        Self {
+            origin: advance.region,
+            step: advance.step,
+            head: 0,
+            next: 1,
+            window: settings.first_window,
+            proven: advance.dense,
+            witness: None,
+            asked_for: false,
+            heard_at: now,
+        }
+    }
+
+    /// Its program is known to use what it passes through, and this many regions at once.
+    pub fn warm(&mut self, regions: u64) {
+        self.proven = true;
+        self.asked_for = true;
+        self.window = u32::try_from(regions).unwrap_or(u32::MAX).max(self.window);
+    }
+
+    /// From now on a window is not larger than this, in regions.
+    pub fn cool(&mut self, largest_window: u32) {
+        self.asked_for = false;
+        self.window = self.window.min(largest_window);
+    }
+
+    /// Some program was heard of: returns whether it was this stream's.
+    pub fn hear(&mut self, now: Duration, advance: Advance, settings: &FaultAheadSettings) -> bool {
+        let Some(at) = self.position(advance.region) else {
+            return false;
+        };
+        // What lies behind was passed; far ahead is another stream.
+        let reach = self.next + i64::from(settings.largest_window.max(self.window));
+        if advance.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
+            return false;
+        }
+        let outrun = self.surplus() < u64::from(self.window);
+        self.heard_at = now;
+        self.head = at;
+        if at + 1 >= self.next {
+            self.caught_up(outrun, settings);
+        }
+        if advance.dense {
+            self.proven = true;
+            self.window = self.window.max(settings.first_window);
+        }
+        true
+    }
+
+    /// Its program has come through all that was filled: the window starts again ahead of it.
+    fn caught_up(&mut self, outrun: bool, settings: &FaultAheadSettings) {
+        if self.proven && !outrun {
+            let doubled = self.window.saturating_mul(2).min(settings.largest_window);
+            self.window = self.window.max(doubled);
+        }
+        let left = if self.proven && outrun {
+            i64::from(settings.left_to_program)
+        } else {
+            0
+        };
+        self.next = self.head + 1 + left;
+    }
+
+    /// The next region to fill, if one is due: within the window and the mapping.
+    pub fn due(&self, surroundings: &Surroundings) -> Option<RegionAddr> {
+        if !self.wants() || surroundings.room_regions == 0 {
+            return None;
+        }
+        let region = self.region(self.next)?;
+        let mapped = &surroundings.mapped;
+        (mapped.start <= region.start() && region.end() <= mapped.end).then_some(region)
+    }
+
+    /// Whether the window has room.
+    pub fn wants(&self) -> bool {
+        let waits_for_proof = !self.proven && self.passed_witness().is_some();
+        self.surplus() < u64::from(self.window) && !waits_for_proof
+    }
+
+    /// The region that was due has been dealt with; `filled` if it is there for this reason only.
+    pub fn dealt_with(&mut self, filled: bool) {
+        if filled && self.witness.is_none() && !self.asked_for {
+            self.witness = Some(self.next);
+        }
+        self.next += 1;
+    }
+
+    /// A filled region that its program has passed: whether it is in use tells whether to go on.
+    pub fn passed_witness(&self) -> Option<RegionAddr> {
+        let at = self.witness.filter(|at| *at < self.head)?;
+        self.region(at)
+    }
+
+    /// Whether the passed witness is in use. One that isn't ends the stream: its program takes a page here and there.
+    pub fn looked_at(&mut self, in_use: bool) {
+        self.witness = None;
+        self.proven = in_use;
+        if !in_use {
+            self.window = 0;
+        }
+    }
+
+    /// Whether it can be forgotten.
+    pub fn has_ended(&self, now: Duration, settings: &FaultAheadSettings) -> bool {
+        now.saturating_sub(self.heard_at) > settings.forgotten_after
+    }
+
+    /// Regions up to the last that was dealt with that its program was not yet heard in.
+    pub fn surplus(&self) -> u64 {
+        (self.next - 1 - self.head).max(0) as u64
+    }
+
+    /// Window, in regions; 0 when it is given up.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Where its program was last heard of.
+    pub fn head(&self) -> RegionAddr {
+        self.region(self.head).unwrap_or(self.origin)
+    }
+
+    /// When it was last heard of.
+    pub fn heard_at(&self) -> Duration {
+        self.heard_at
+    }
+
+    fn position(&self, region: RegionAddr) -> Option<i64> {
+        let bytes = region.start() as i64 - self.origin.start() as i64;
+        let step = i64::from(self.step) * HUGE_PAGE_BYTES as i64;
+        (step != 0 && bytes % step == 0).then(|| bytes / step)
+    }
+
+    fn region(&self, position: i64) -> Option<RegionAddr> {
+        let bytes = position.checked_mul(i64::from(self.step) * HUGE_PAGE_BYTES as i64)?;
+        let start = self.origin.start().checked_add_signed(bytes)?;
+        Some(RegionAddr::containing(start))
+    }
+}
