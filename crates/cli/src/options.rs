@@ -3,6 +3,7 @@
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use hawkeye_manager::Settings;
+use hawkeye_manager::config::{FillSettings, Switch};
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
 use std::path::PathBuf;
@@ -88,6 +89,23 @@ pub enum FaultAheadMode {
     Off,
     /// Where it can be done.
     Auto,
+}
+
+impl FillOptions {
+    /// The same as settings; whether it is an error where memory can't be filled ahead.
+    pub fn settings(&self, warm_bytes: u64) -> (FillSettings, bool) {
+        let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        let switch = |on| if on { Switch::On } else { Switch::Off };
+        // Whoever asks for a warm start wants it.
+        let required = self.fault_ahead == FaultAheadMode::On || warm_bytes > 0;
+        let wanted = required || (self.fault_ahead == FaultAheadMode::Auto && several);
+        let settings = FillSettings {
+            fault_ahead: switch(wanted),
+            rate: self.fill_rate,
+            huge_faults: switch(self.huge_faults),
+        };
+        (settings, required)
+    }
 }
 
 impl ManagingOptions {

@@ -43,19 +43,22 @@ impl Daemon {
         }
         let session = Session::of_daemon(&config)?;
         let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
-        let (manager, _, takeover) = session.into_manager(scope)?;
+        let (manager, mut filling, takeover) = session.into_manager(scope)?;
         // Settings are put back when nothing is managed any more: this is dropped last.
-        let _takeover = takeover;
+        let mut takeover = takeover;
         let mut manager = manager;
         manager.set_watermarks(watermarks(&config));
         let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
         let mut current = config;
-        daemon.run(&mut manager, |manager, daemon| {
+        let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::Daemon| {
             let new = self.load()?;
             change(&current, &new, manager, daemon)?;
             current = new;
             Ok(())
+        };
+        daemon.run(&mut manager, reload, |manager| {
+            filling.update(manager, takeover.settings());
         });
         tell_systemd(&[NotifyState::Stopping]);
         Ok(ExitCode::SUCCESS)

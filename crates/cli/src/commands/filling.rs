@@ -1,11 +1,11 @@
 //! What is done ahead of programs: filling, and huge pages at first faults.
 
-use crate::options::{FaultAheadMode, FillOptions};
 use anyhow::{Context, Result};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::fault_ahead::FaultAhead;
 use hawkeye_linux::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
 use hawkeye_manager::Manager;
+use hawkeye_manager::config::{FillSettings, Switch};
 
 /// Started before the program is.
 #[derive(Default)]
@@ -16,38 +16,32 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Starts what was asked for.
+    /// Starts what was asked for. `required`: it is an error where memory can't be filled ahead.
     pub fn begin(
-        options: &FillOptions,
+        wanted: &FillSettings,
+        required: bool,
         warm_bytes: u64,
         settings: &mut SettingsGuard,
     ) -> Result<Self> {
         let mut filling = Self {
             warm_bytes,
-            huge_faults: options.huge_faults.then(HugeFaults::default),
             ..Self::default()
         };
-        if let Some(huge_faults) = &mut filling.huge_faults {
+        if wanted.huge_faults == Switch::On {
+            let mut huge_faults = HugeFaults::default();
             huge_faults
                 .allow(true, settings)
                 .context("huge pages at first faults")?;
+            filling.huge_faults = Some(huge_faults);
         }
-        let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        // Whoever asks for a warm start wants it.
-        let wanted = match options.fault_ahead {
-            FaultAheadMode::On => true,
-            FaultAheadMode::Off => false,
-            FaultAheadMode::Auto => several || warm_bytes > 0,
-        };
-        if wanted {
-            let started =
-                spare_zero_page(settings).and_then(|()| FaultAhead::start(options.fill_rate));
+        if wanted.fault_ahead == Switch::On {
+            let started = spare_zero_page(settings).and_then(|()| FaultAhead::start(wanted.rate));
             match started {
                 Ok(fault_ahead) => filling.fault_ahead = Some(fault_ahead),
-                Err(error) if options.fault_ahead == FaultAheadMode::On || warm_bytes > 0 => {
+                Err(error) if required => {
                     return Err(error).context("memory can't be filled ahead here");
                 }
-                Err(error) => tracing::info!("memory is not filled ahead: {error}"),
+                Err(error) => tracing::warn!("memory is not filled ahead: {error}"),
             }
         }
         Ok(filling)

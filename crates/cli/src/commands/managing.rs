@@ -1,7 +1,7 @@
 //! What `run`, `attach` and `daemon` have in common: the managed session; and its summary.
 
 use super::filling::Filling;
-use crate::options::{FillOptions, ManagingOptions};
+use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::summary::{self, Summary};
@@ -11,7 +11,7 @@ use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::config::{Config, CounterEvents, Khugepaged};
+use hawkeye_manager::config::{Config, CounterEvents, FillSettings, Khugepaged};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
@@ -40,7 +40,7 @@ impl Session {
             policy,
             settings,
             (Khugepaged::Off, counters),
-            Some((&options.fill, warm_bytes)),
+            (options.fill.settings(warm_bytes), warm_bytes),
             purpose,
         )
     }
@@ -54,7 +54,7 @@ impl Session {
             policy,
             config.settings,
             (config.khugepaged, config.counters),
-            None,
+            ((config.fill, false), 0),
             "daemon",
         )
     }
@@ -64,7 +64,7 @@ impl Session {
         policy: Box<dyn Policy>,
         settings: Settings,
         (khugepaged, counters): (Khugepaged, CounterEvents),
-        fill: Option<(&FillOptions, u64)>,
+        ((fill, required), warm_bytes): ((FillSettings, bool), u64),
         purpose: &str,
     ) -> Result<Self> {
         let mut takeover = Takeover::begin(purpose)?;
@@ -93,12 +93,7 @@ impl Session {
                 .prepare_overhead(&state_dir(), counters)
                 .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
-        let filling = match fill {
-            Some((options, warm_bytes)) => {
-                Filling::begin(options, warm_bytes, takeover.settings())?
-            }
-            None => Filling::default(),
-        };
+        let filling = Filling::begin(&fill, required, warm_bytes, takeover.settings())?;
         Ok(Self {
             signals,
             takeover,

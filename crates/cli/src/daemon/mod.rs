@@ -99,11 +99,12 @@ impl Daemon {
     }
 
     /// Manages until the end. `reload` is called when the configuration is to be read again; whether
-    /// it did or why not is written down.
+    /// it did or why not is written down. `each_step` is called between steps.
     pub fn run<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
+        mut each_step: impl FnMut(&Manager<M>),
     ) {
         loop {
             match manager.step() {
@@ -117,6 +118,7 @@ impl Daemon {
                 }
                 Wake::Deadline | Wake::Called => {}
             }
+            each_step(manager);
             self.between_steps(manager);
         }
         self.between_steps(manager);

@@ -48,6 +48,33 @@ pub struct Config {
     pub journal: Option<JournalFile>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
+    /// What is done before programs ask for it.
+    pub fill: FillSettings,
+}
+
+/// What is done before programs ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FillSettings {
+    /// Huge pages are zeroed and mapped before programs get there.
+    pub fault_ahead: Switch,
+    /// So many regions a second at the most; `None`: as fast as it goes.
+    pub rate: Option<Rate>,
+    /// Everybody on the machine gets huge pages at first faults while memory allows.
+    pub huge_faults: Switch,
+}
+
+/// Something that is done or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// It is done.
+    On,
+    /// It is not.
+    #[default]
+    Off,
+}
+
+impl Word for Switch {
+    const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("on", Self::On)];
 }
 
 /// What becomes of the kernel's own promotion while the daemon runs.
@@ -115,6 +142,7 @@ impl Default for Config {
             metrics: None,
             journal: None,
             counters: CounterEvents::default(),
+            fill: FillSettings::default(),
         }
     }
 }
@@ -190,6 +218,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         metrics: top.section("metrics", metrics),
         journal: top.section("journal", journal),
         counters: top.section("counters", counters),
+        fill: top.section("fault_ahead", fault_ahead),
     }
 }
 
@@ -344,6 +373,18 @@ fn journal(s: &mut Section<'_, '_>) -> Option<JournalFile> {
         s.complain("max_size", "has no meaning without file".into());
     }
     file.map(|file| JournalFile { file, max_bytes })
+}
+
+fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {
+    let usual = FillSettings::default();
+    let keys = [("rate (per second)", "regions_per_s")];
+    FillSettings {
+        fault_ahead: s.or("mode", usual.fault_ahead),
+        rate: s
+            .optional("regions_per_s")
+            .and_then(|rate| s.checked(Rate::per_second(rate), &keys)),
+        huge_faults: s.or("huge_faults", usual.huge_faults),
+    }
 }
 
 fn counters(s: &mut Section<'_, '_>) -> CounterEvents {
