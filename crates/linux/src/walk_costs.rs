@@ -109,10 +109,10 @@ pub fn measure() -> Result<WalkCosts, LinuxError> {
     let alone = |footprint_bytes: u64| {
         let (mirrored, few) = (
             pages(footprint_bytes),
-            pages(data_bytes.min(footprint_bytes)),
+            pages(NEAR_BYTES.min(footprint_bytes)),
         );
         extra(
-            |n| far.turn_amid(&data, mirrored, n),
+            |n| near.turn_amid(&data, mirrored, n),
             |n| data.turn_amid(&data, few, n),
         )
     };

@@ -55,9 +55,13 @@ impl WalkCosts {
     /// How much of a walk is waited for when walks come so far apart: from 0, as in a loop of independent reads,
     /// to 1, as where each depends on the one before.
     fn waited_for(&self, apart_ns: f64) -> f64 {
+        let largest = self.at(u64::MAX);
         let costs = self.by_distance.iter().map(|c| c.walk_ns);
-        let least_ns = costs.fold(f64::INFINITY, f64::min);
-        let span_ns = self.at(u64::MAX).dependent_ns - least_ns;
+        // What walks cost that overlap in full.
+        let least_ns = costs
+            .fold(f64::INFINITY, f64::min)
+            .max(largest.independent_ns);
+        let span_ns = largest.dependent_ns - least_ns;
         let share = |cost: &DistanceCost| {
             if span_ns > 0.0 {
                 ((cost.walk_ns - least_ns) / span_ns).clamp(0.0, 1.0)
