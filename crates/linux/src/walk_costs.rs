@@ -1,4 +1,4 @@
-//! What translation costs on this machine, measured in a second at start-up.
+//! What translation costs on this machine, measured in some seconds at the first start after a boot.
 //!
 //! Page tables of gigabytes are roamed over without the gigabytes: 64 MiB of memory are mapped again and
 //! again. What an access takes more than in the same memory under huge pages is its page walk.
@@ -55,7 +55,9 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
     if let Some(costs) = known.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(costs);
     }
-    tracing::info!("measuring what page walks cost on this machine");
+    tracing::warn!(
+        "measuring what page walks cost here: some seconds, once after each start of the machine"
+    );
     let costs = measure()?;
     // Whoever can't keep it measures again: that is all.
     let kept = serde_json::to_string(&costs).map_err(std::io::Error::other);

@@ -36,7 +36,17 @@ pub fn machine(test: &str) -> Option<Machine> {
     }
     let state = std::env::temp_dir().join(format!("hawkeye-live-{}-{test}", std::process::id()));
     std::fs::create_dir_all(&state).expect("a temporary folder");
+    std::fs::write(state.join("walk-costs.json"), walk_costs()).expect("is written");
     Some(Machine { _turn: turn, state })
+}
+
+/// What walks cost, measured once for all tests: it takes seconds.
+fn walk_costs() -> &'static str {
+    static COSTS: OnceLock<String> = OnceLock::new();
+    COSTS.get_or_init(|| {
+        let costs = hawkeye_linux::walk_costs::measure().expect("is measured");
+        serde_json::to_string(&costs).expect("is text")
+    })
 }
 
 /// Notes that a test can't run here.

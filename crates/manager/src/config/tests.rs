@@ -140,7 +140,7 @@ const WRONG: [(&str, &str); 26] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, metrics, journal, counters",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, metrics, journal, counters, fault_ahead",
     ),
     (
         "policy = \"best\"",
