@@ -7,6 +7,9 @@
 #include <bpf/bpf_helpers.h>
 #include "frontier.h"
 
+/* Linux 6.1 refuses loops that clang enters in the middle. */
+#define UNROLLED	_Pragma("clang loop unroll(full)")
+
 char LICENSE[] SEC("license") = "GPL";
 
 /* Processes that are watched, by tgid. */
@@ -65,6 +68,7 @@ int first_touch(struct bpf_raw_tracepoint_args *ctx)
 	/* X86_PF_PROT: something is there, and it is no first touch. */
 	if (!w || (ctx->args[2] & 1))
 		return 0;
+	UNROLLED
 	for (u32 i = 0; i < TRACKS; i++) {
 		t = &w->tracks[i];
 		if (t->region == region) {
@@ -72,6 +76,7 @@ int first_touch(struct bpf_raw_tracepoint_args *ctx)
 			return 0;
 		}
 	}
+	UNROLLED
 	for (u32 i = 0; i < TRACKS; i++) {
 		s64 distance;
 
@@ -88,6 +93,7 @@ int first_touch(struct bpf_raw_tracepoint_args *ctx)
 			return 0;
 		}
 	}
+	UNROLLED
 	for (u32 i = 0; i < TRACKS; i++) {
 		s64 distance;
 

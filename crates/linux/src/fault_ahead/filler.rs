@@ -2,13 +2,16 @@
 
 use super::fill::{FillMethod, fill};
 use super::frontier::{Frontier, Watchlist};
+use super::warm::WarmStart;
 use super::{Followed, Shared};
 use crate::error::LinuxError;
 use crate::fragmentation;
 use crate::page_tables::{Detail, PageTables, Target};
 use crate::thp_settings::{THP_DIR, read_setting};
 use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
-use hawkeye_policy::{PAGES_PER_REGION, ProcessId, Rate, RegionAddr, RegionSample, TokenBucket};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, RegionAddr, RegionSample, TokenBucket,
+};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::path::Path;
@@ -34,6 +37,8 @@ pub(super) struct Filler {
     tables: PageTables,
     predictor: Predictor,
     known: HashMap<ProcessId, Known>,
+    /// Of whom something is still to be filled on request.
+    warm: HashMap<ProcessId, WarmStart>,
     bucket: Option<TokenBucket>,
     /// Fills until free memory is looked at again, and whether there was enough.
     until_look: u32,
@@ -67,6 +72,7 @@ impl Filler {
             tables: PageTables::load()?,
             predictor: Predictor::new(FaultAheadSettings::default()),
             known: HashMap::new(),
+            warm: HashMap::new(),
             bucket: rate.map(TokenBucket::one_second),
             until_look: 0,
             enough_free: true,
@@ -77,8 +83,9 @@ impl Filler {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let wait = if busy { Duration::ZERO } else { IDLE };
+            let wait = if busy { Duration::ZERO } else { self.pause() };
             self.listen(wait);
+            self.look_for_new_mappings(busy);
             self.look_at_witnesses();
             busy = self.fill_next();
             let cpu = thread_cpu();
@@ -96,17 +103,26 @@ impl Filler {
         self.began.elapsed()
     }
 
+    /// How long nothing needs to be done unless somebody is heard of.
+    fn pause(&self) -> Duration {
+        let looks = self.warm.values().map(WarmStart::next_look);
+        let next = looks.min().map(|at| at.saturating_sub(self.now()));
+        next.map_or(IDLE, |pause| pause.min(IDLE))
+    }
+
     fn listen(&mut self, wait: Duration) {
         let heard = self.frontier.listen(wait);
+        let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
         for (process, one) in self.shared.followed().iter_mut() {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
                 self.predictor.warm(*process, warm);
+                let bytes = warm * HUGE_PAGE_BYTES;
+                self.warm.insert(*process, WarmStart::new(now, bytes));
             }
         }
-        let now = self.now();
         for one in heard {
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.hear(now, *process, one.advance);
@@ -117,6 +133,28 @@ impl Filler {
         for process in ended {
             self.known.remove(&process);
             self.predictor.forget(process);
+        }
+        self.warm
+            .retain(|process, _| followed.get(&process.pid) == Some(process));
+    }
+
+    /// Of whom a warm start is wanted: whoever touches memory inside the kernel (`MADV_POPULATE_WRITE`) is not heard of.
+    /// Who has something to be filled already can wait longer.
+    fn look_for_new_mappings(&mut self, busy: bool) {
+        let now = self.now();
+        let since = |due: Duration| now.checked_sub(due);
+        let least = if busy { IDLE } else { Duration::ZERO };
+        self.warm
+            .retain(|process, _| self.predictor.still_warm(*process) > 0);
+        for (process, warm) in &mut self.warm {
+            if since(warm.next_look()).is_none_or(|late| late < least) {
+                continue;
+            }
+            let known = refresh(&mut self.known, &mut self.tables, *process, None, now);
+            let mapped = known.map(Known::ranges).unwrap_or_default();
+            for last in warm.look(now, &mapped) {
+                self.predictor.mapped(now, *process, last);
+            }
         }
     }
 
@@ -143,7 +181,7 @@ impl Filler {
         let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
         let task = self.predictor.next_fill(|process, head| {
             let followed = shared.followed().get(&process).cloned()?;
-            let known = refresh(known, tables, process, head, now)?;
+            let known = refresh(known, tables, process, Some(head), now)?;
             let mapped = known.around(head)?;
             Some(Surroundings {
                 mapped: mapped.range.clone(),
@@ -233,6 +271,10 @@ impl Filler {
 }
 
 impl Known {
+    fn ranges(&self) -> Vec<std::ops::Range<u64>> {
+        self.mapped.iter().map(|m| m.range.clone()).collect()
+    }
+
     fn around(&self, region: RegionAddr) -> Option<&Mapped> {
         self.mapped
             .iter()
@@ -240,15 +282,16 @@ impl Known {
     }
 }
 
-/// What is known of a process, looked up where it is too old or does not cover the region.
+/// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
 fn refresh<'a>(
     all: &'a mut HashMap<ProcessId, Known>,
     tables: &mut PageTables,
     process: ProcessId,
-    region: RegionAddr,
+    region: Option<RegionAddr>,
     now: Duration,
 ) -> Option<&'a Known> {
-    let fresh = |known: &Known| now < known.at + MAPPINGS_AGE && known.around(region).is_some();
+    let covers = |known: &Known| region.is_some_and(|region| known.around(region).is_some());
+    let fresh = |known: &Known| now < known.at + MAPPINGS_AGE && covers(known);
     if !all.get(&process).is_some_and(fresh) {
         let known = match all.remove(&process) {
             Some(known) => known,

@@ -6,6 +6,7 @@
 mod fill;
 mod filler;
 mod frontier;
+mod warm;
 
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
@@ -99,8 +100,8 @@ impl FaultAhead {
         })
     }
 
-    /// Follows a process from now on, with no room yet; `warm_regions` of what it touches first are filled without
-    /// further signs.
+    /// Follows a process from now on, with no room yet; `warm_regions` of its large mappings are filled as
+    /// soon as they are there.
     ///
     /// # Errors
     /// It is gone, or there are too many.

@@ -55,10 +55,24 @@ impl Predictor {
         }
     }
 
-    /// So many regions of what a process touches first are filled without waiting for proof, as its user asked: it
-    /// is known to touch all of its memory.
+    /// So many regions of a process's memory are filled as soon as it is mapped, as its user asked: it is known to
+    /// touch all of it. What it is heard in is filled without waiting for proof.
     pub fn warm(&mut self, process: ProcessId, regions: u64) {
         self.warm.insert(process, regions);
+    }
+
+    /// Regions of a process that are still to be filled on request.
+    pub fn still_warm(&self, process: ProcessId) -> u64 {
+        self.warm.get(&process).copied().unwrap_or(0)
+    }
+
+    /// Large memory was mapped, in a process of which something is still to be filled on request; it ends with the
+    /// region `last`.
+    pub fn mapped(&mut self, now: Duration, process: ProcessId, last: RegionAddr) {
+        if self.still_warm(process) > 0 {
+            let streams = self.streams.entry(process).or_default();
+            streams.push(Stream::down_from(now, last));
+        }
     }
 
     /// A process was heard of.
@@ -76,28 +90,29 @@ impl Predictor {
             }
         }
         let mut stream = Stream::new(now, advance, &settings);
-        if let Some(regions) = self.warm.get(&process) {
-            stream.warm(*regions);
+        if self.warm.contains_key(&process) {
+            stream.trust();
         }
         streams.push(stream);
     }
 
-    /// What to fill next: for the stream with the least left ahead of it. `around` tells what may be filled around
+    /// What to fill next: for the stream with the least left ahead of it, and what was asked for after all that is
+    /// touched just now. `around` tells what may be filled around
     /// a region; without an answer its stream is forgotten.
     pub fn next_fill(
         &mut self,
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<Surroundings>,
     ) -> Option<Task> {
-        let mut wanting: Vec<(u64, Which)> = Vec::new();
+        let mut wanting: Vec<((bool, u64), Which)> = Vec::new();
         for (process, streams) in &self.streams {
             let process = *process;
             let here = streams.iter().enumerate();
             wanting.extend(
                 here.filter(|(_, stream)| stream.wants())
-                    .map(|(stream, s)| (s.surplus(), Which { process, stream })),
+                    .map(|(stream, s)| ((s.asked_for(), s.surplus()), Which { process, stream })),
             );
         }
-        wanting.sort_by_key(|(surplus, _)| *surplus);
+        wanting.sort_by_key(|(urgency, _)| *urgency);
         wanting.into_iter().find_map(|(_, which)| {
             let stream = self.get(which)?;
             let region = stream.due(&around(which.process, stream.head())?)?;
@@ -114,7 +129,9 @@ impl Predictor {
         match what {
             Filled::Refused => self.forget_stream(task.which),
             Filled::Done | Filled::Occupied => {
-                self.use_up_warm(task.process);
+                if what == Filled::Done {
+                    self.use_up_warm(task.process);
+                }
                 if let Some(stream) = self.get_mut(task.which) {
                     stream.dealt_with(what == Filled::Done);
                 }
@@ -149,7 +166,7 @@ impl Predictor {
         self.warm.remove(&process);
     }
 
-    /// One region less of what was asked for; after the last the streams go on as others do.
+    /// One region less of what was asked for.
     fn use_up_warm(&mut self, process: ProcessId) {
         let Some(left) = self.warm.get_mut(&process) else {
             return;
@@ -157,9 +174,8 @@ impl Predictor {
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.warm.remove(&process);
-            let largest = self.settings.largest_window;
             let streams = self.streams.get_mut(&process).into_iter().flatten();
-            streams.for_each(|stream| stream.cool(largest));
+            streams.filter(|s| s.asked_for()).for_each(Stream::end);
         }
     }
 

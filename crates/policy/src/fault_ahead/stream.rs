@@ -68,17 +68,36 @@ impl Stream {
         }
     }
 
-    /// Its program is known to use what it passes through, and this many regions at once.
-    pub fn warm(&mut self, regions: u64) {
-        self.proven = true;
-        self.asked_for = true;
-        self.window = u32::try_from(regions).unwrap_or(u32::MAX).max(self.window);
+    /// One that was asked for, down from the end of a mapping: most programs come from the other side, and both work
+    /// at once. `last`: the mapping's last whole region.
+    pub fn down_from(now: Duration, last: RegionAddr) -> Self {
+        Self {
+            origin: last,
+            step: -1,
+            head: 0,
+            next: 0,
+            window: u32::MAX,
+            proven: true,
+            witness: None,
+            asked_for: true,
+            heard_at: now,
+        }
     }
 
-    /// From now on a window is not larger than this, in regions.
-    pub fn cool(&mut self, largest_window: u32) {
+    /// Its program is known to use what it passes through.
+    pub fn trust(&mut self) {
+        self.proven = true;
+    }
+
+    /// Whether it is filled because somebody asked for it, whoever is heard of.
+    pub fn asked_for(&self) -> bool {
+        self.asked_for
+    }
+
+    /// What was asked for has been filled.
+    pub fn end(&mut self) {
         self.asked_for = false;
-        self.window = self.window.min(largest_window);
+        self.window = 0;
     }
 
     /// Some program was heard of: returns whether it was this stream's.
@@ -159,7 +178,8 @@ impl Stream {
 
     /// Whether it can be forgotten.
     pub fn has_ended(&self, now: Duration, settings: &FaultAheadSettings) -> bool {
-        now.saturating_sub(self.heard_at) > settings.forgotten_after
+        let unheard = now.saturating_sub(self.heard_at) > settings.forgotten_after;
+        unheard && !(self.asked_for && self.window > 0)
     }
 
     /// Regions up to the last that was dealt with that its program was not yet heard in.

@@ -212,16 +212,35 @@ fn what_is_refused_ends_the_stream() {
 }
 
 #[test]
-fn what_is_asked_for_is_filled_at_once_and_no_more_than_that() {
+fn what_is_asked_for_is_filled_as_soon_as_it_is_mapped_and_no_more_than_that() {
     let mut world = World::new(4000);
-    world.in_use = false;
     world.predictor.warm(process(1), 1000);
-    for at in FIRST..FIRST + 400 {
+    let last = region(FIRST + 3999);
+    world.predictor.mapped(world.now, process(1), last);
+    // Nobody is heard of for long.
+    world.now += Duration::from_secs(100);
+    world.work(1200);
+    assert_eq!(world.filled.len(), 1000);
+    assert_eq!(world.filled.first(), Some(&(FIRST + 3000)));
+    assert_eq!(world.predictor.still_warm(process(1)), 0);
+    world.predictor.mapped(world.now, process(1), last);
+    world.work(100);
+    assert_eq!(world.filled.len(), 1000, "it was not asked for more");
+}
+
+#[test]
+fn what_is_touched_now_goes_before_what_was_asked_for() {
+    let mut world = World::new(4000);
+    world.predictor.warm(process(1), 4000);
+    let last = region(FIRST + 3999);
+    world.predictor.mapped(world.now, process(1), last);
+    for at in FIRST..FIRST + 500 {
         world.touch(at, 1);
         world.work(3);
     }
-    let at_once = world.filled.range(..=FIRST + 1000).count();
-    assert_eq!(at_once, 1000);
-    // What comes after has to prove itself.
-    assert!(world.filled.len() < 1010, "{}", world.filled.len());
+    // As without: but without waiting for proof.
+    assert!(world.faults <= 6 + 500 / 64, "{} faults", world.faults);
+    // In the time that is left over the end is filled too.
+    let from_the_end = world.filled.range(FIRST + 3000..).count();
+    assert!(from_the_end > 500, "{from_the_end}");
 }
