@@ -7,6 +7,7 @@ pub mod census;
 pub mod cgroup;
 pub mod counters;
 pub mod error;
+pub mod execs;
 pub mod fault_ahead;
 pub mod fragmentation;
 pub mod identity;

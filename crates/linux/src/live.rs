@@ -121,10 +121,9 @@ impl LinuxMachine {
         self.warm_regions = warm_bytes / HUGE_PAGE_BYTES;
     }
 
-    /// What was filled ahead so far.
-    pub fn filled_ahead(&self) -> FillStatistics {
-        let fault_ahead = self.fault_ahead.as_ref();
-        fault_ahead.map(FaultAhead::statistics).unwrap_or_default()
+    /// What was filled ahead so far; `None` where nothing is.
+    pub fn filled_ahead(&self) -> Option<FillStatistics> {
+        self.fault_ahead.as_ref().map(FaultAhead::statistics)
     }
 
     /// Has fault-ahead follow who is under management, and may have huge pages.
@@ -144,7 +143,8 @@ impl LinuxMachine {
             fault_ahead.leave(*gone);
         }
         for new in wanted.difference(&followed) {
-            if let Err(error) = fault_ahead.follow(new.pid, self.warm_regions) {
+            let by_rule = self.members.warm_bytes(*new) / HUGE_PAGE_BYTES;
+            if let Err(error) = fault_ahead.follow(new.pid, self.warm_regions.max(by_rule)) {
                 tracing::debug!("nothing is filled ahead of process {new}: {error}");
             }
         }
@@ -192,11 +192,14 @@ impl Machine for LinuxMachine {
             if others.is_empty() {
                 return Wake::Stop;
             }
-            match (self.signals.wait(&others, timeout), &self.scope) {
+            match (self.signals.wait(&others, timeout), &mut self.scope) {
                 (Waited::TimedOut, _) => return Wake::Deadline,
                 (Waited::Readable, Scope::Family(_)) => return Wake::Stop,
                 (Waited::Readable, Scope::Processes(_)) => {}
-                (Waited::Readable, Scope::Machine { bell, .. }) => {
+                (Waited::Readable, Scope::Machine { bell, roster }) => {
+                    if roster.hear() {
+                        return Wake::Joined;
+                    }
                     if bell.answer() {
                         return Wake::Called;
                     }
@@ -439,7 +442,8 @@ impl Machine for LinuxMachine {
 
     fn manager_cpu(&self) -> Duration {
         // Zeroing is work that the programs would have done.
-        own_cpu().saturating_sub(self.filled_ahead().cpu)
+        let filler = self.filled_ahead().unwrap_or_default();
+        own_cpu().saturating_sub(filler.cpu)
     }
 
     fn longest_call(&self) -> Duration {

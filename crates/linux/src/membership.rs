@@ -10,6 +10,7 @@ use hawkeye_manager::MachineError;
 use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
+use std::iter;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Scope {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive(handles).map(ProcessHandle::fd).collect(),
-            Self::Machine { bell, .. } => vec![bell.fd()],
+            Self::Machine { bell, roster } => iter::once(bell.fd()).chain(roster.fd()).collect(),
         }
     }
 
@@ -99,7 +100,12 @@ struct Joined {
     member: Member,
     /// When the rules were last asked about it.
     judged: Duration,
+    /// Until then it stays though it is small.
+    starts_until: Duration,
 }
+
+/// A process that is to have a warm start is expected to be large after this time.
+const WARM_START: Duration = Duration::from_secs(60);
 
 impl Membership {
     /// Lets go who has ended or left, and admits who is new.
@@ -148,11 +154,13 @@ impl Membership {
 
     /// Follows what a sweep of the machine has seen, if one is due.
     fn follow(&mut self, roster: &mut Roster, sampler: &Sampler, now: Duration) {
+        self.admit_started(roster, sampler, now);
         let Some(large) = roster.sweep(now) else {
             return;
         };
         let stays: HashSet<u32> = large.iter().map(|seen| seen.pid).collect();
-        self.members.retain(|pid, _| stays.contains(pid));
+        self.members
+            .retain(|pid, joined| stays.contains(pid) || now < joined.starts_until);
         self.renew_verdicts(roster, now);
         for pid in roster.candidates(&large, now) {
             if self.members.len() >= roster.max_processes() {
@@ -173,6 +181,26 @@ impl Membership {
         }
     }
 
+    /// Those who are to have a warm start join at once.
+    fn admit_started(&mut self, roster: &mut Roster, sampler: &Sampler, now: Duration) {
+        for (pid, identity, terms) in roster.warm_starts(&mut self.users) {
+            if self.members.len() >= roster.max_processes() {
+                break;
+            }
+            // One that was there before has become another program.
+            self.members.remove(&pid);
+            match self.admit(pid, identity, terms, sampler, now) {
+                Ok(()) => {
+                    if let Some(joined) = self.members.get_mut(&pid) {
+                        joined.starts_until = now + WARM_START;
+                    }
+                }
+                Err(LinuxError::NoSuchProcess(_)) => {}
+                Err(error) => roster.refuse(pid, now, &error),
+            }
+        }
+    }
+
     fn admit(
         &mut self,
         pid: u32,
@@ -185,7 +213,12 @@ impl Membership {
         sampler.bind(&mut member)?;
         self.saw_thp_disabled |= member.thp_disabled;
         self.order.push(member.handle.id);
-        self.members.insert(pid, Joined { member, judged });
+        let joined = Joined {
+            member,
+            judged,
+            starts_until: Duration::ZERO,
+        };
+        self.members.insert(pid, joined);
         Ok(())
     }
 
@@ -209,6 +242,15 @@ impl Membership {
     pub(crate) fn judge_again(&mut self, roster: &Roster) {
         self.members.retain(|_, joined| joined.judge(roster));
         self.keep_order();
+    }
+
+    /// What of a process is to be filled at its start, in bytes; 0 for one that has been there for long.
+    pub(crate) fn warm_bytes(&self, process: ProcessId) -> u64 {
+        let joined = self.members.get(&process.pid);
+        let starting = joined.filter(|joined| !joined.starts_until.is_zero());
+        starting
+            .and_then(|j| j.member.terms.warm_bytes)
+            .unwrap_or(0)
     }
 
     /// In order of arrival.

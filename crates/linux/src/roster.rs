@@ -2,12 +2,14 @@
 
 use crate::census::{Census, Sighting, Sweep};
 use crate::error::LinuxError;
+use crate::execs::Execs;
 use crate::identity::{UserNames, identify};
 use hawkeye_policy::{Identity, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Finds processes and judges them. Who is managed at the moment is the caller's to know.
@@ -22,6 +24,10 @@ pub struct Roster {
     /// Large processes that are not managed.
     passed_over: HashMap<u32, PassedOver>,
     costs: SweepCosts,
+    /// Where some rule wants warm starts.
+    execs: Option<Execs>,
+    /// Processes just started that may fall under such a rule.
+    started: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,8 @@ impl Roster {
         Ok(Self {
             census: Census::open()?,
             room: room(raise_descriptor_limit()),
+            execs: hear_of_starts(&rules),
+            started: Vec::new(),
             rules,
             selection,
             next_sweep: Duration::ZERO,
@@ -69,10 +77,41 @@ impl Roster {
 
     /// Other rules from now on; everybody whom the old ones excluded is judged anew.
     pub fn set_rules(&mut self, rules: Rules, selection: Selection) {
+        if rules.want_warm_starts() != self.execs.is_some() {
+            self.execs = hear_of_starts(&rules);
+        }
         self.rules = rules;
         self.selection = selection;
         self.passed_over.clear();
         self.next_sweep = Duration::ZERO;
+    }
+
+    /// What to wait for to hear of programs that are started.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.execs.as_ref().map(Execs::fd)
+    }
+
+    /// Hears who was started; whether a warm start may be wanted for some of them.
+    pub fn hear(&mut self) -> bool {
+        let heard = self.execs.as_ref().map(Execs::heard).unwrap_or_default();
+        let wanted = heard
+            .into_iter()
+            .filter(|program| self.rules.may_want_warm_start(&program.command));
+        self.started.extend(wanted.map(|program| program.pid));
+        !self.started.is_empty()
+    }
+
+    /// Who was started since the last call and is to have a warm start, and on which terms.
+    pub fn warm_starts(&mut self, users: &mut UserNames) -> Vec<(u32, Identity, Terms)> {
+        self.hear();
+        let started = std::mem::take(&mut self.started);
+        let judge = |pid| {
+            // One that has ended already wants nothing.
+            let who = identify(pid, users).ok()?;
+            let terms = self.verdict(&who)?;
+            terms.warm_bytes.map(|_| (pid, who, terms))
+        };
+        started.into_iter().filter_map(judge).collect()
     }
 
     /// What finding processes has cost.
@@ -199,6 +238,17 @@ impl Roster {
         };
         self.passed_over.insert(pid, entry);
     }
+}
+
+/// Where some rule wants warm starts; without BPF there are none.
+fn hear_of_starts(rules: &Rules) -> Option<Execs> {
+    if !rules.want_warm_starts() {
+        return None;
+    }
+    let execs = Execs::attach();
+    execs
+        .inspect_err(|error| tracing::warn!("no process is warm from its start: {error}"))
+        .ok()
 }
 
 /// Raises the limit of open files as far as it may; what it is then.

@@ -36,6 +36,8 @@ pub enum Wake {
     Stop,
     /// Somebody else in this program wants something.
     Called,
+    /// A process has just joined: what is to be done for it should be done now.
+    Joined,
     /// The configuration should be read again.
     Reload,
 }

@@ -109,7 +109,7 @@ impl<M: Machine> Manager<M> {
         self.cpu.update(now, self.machine.manager_cpu());
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
-            return self.machine.wait_until(self.next_look);
+            return self.wait_until(self.next_look);
         }
         self.sample(now);
         let mut wake_at = self.next_look.min(self.sampling.due());
@@ -124,7 +124,15 @@ impl<M: Machine> Manager<M> {
             let looks = self.guard.next_look().unwrap_or(self.next_look);
             wake_at = self.next_look.min(looks).max(now);
         }
-        self.machine.wait_until(wake_at)
+        self.wait_until(wake_at)
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> Wake {
+        let wake = self.machine.wait_until(deadline);
+        if wake == Wake::Joined {
+            self.next_look = self.machine.now();
+        }
+        wake
     }
 
     /// Looks at who is there, how big they are, and how much memory is left.

@@ -132,6 +132,15 @@ pub struct Rule {
     pub action: Action,
 }
 
+impl Rule {
+    fn wants_warm_start(&self) -> bool {
+        matches!(self.action, Action::Include(terms) if terms.warm_bytes.is_some())
+    }
+}
+
+/// The kernel keeps so much of a command's name (TASK_COMM_LEN - 1).
+const LONGEST_COMMAND_BYTES: usize = 15;
+
 /// Whether processes that no rule is about are managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -180,6 +189,22 @@ impl Rules {
             (None, Unmatched::Include) => Verdict::Include(Terms::default()),
             (None, Unmatched::Exclude) => Verdict::Exclude { rule: None },
         }
+    }
+
+    /// Whether some rule wants warm starts.
+    pub fn want_warm_starts(&self) -> bool {
+        self.rules.iter().any(Rule::wants_warm_start)
+    }
+
+    /// Whether a program of this command name, just started, could fall under a rule that wants warm starts. What
+    /// is told apart by more than that is judged in full.
+    pub fn may_want_warm_start(&self, command: &str) -> bool {
+        // A longer name of its executable may be what the rule is about.
+        let cut_off = command.len() >= LONGEST_COMMAND_BYTES;
+        self.rules.iter().any(|rule| {
+            let pattern = rule.conditions.command.as_ref();
+            rule.wants_warm_start() && pattern.is_none_or(|p| cut_off || p.matches(command))
+        })
     }
 
     /// The rule in that place, as [`Terms::rule`] and [`Verdict::Exclude`] name it.
@@ -330,6 +355,33 @@ mod tests {
         };
         assert_eq!(rules.judge(&redis()), Verdict::Include(terms));
         assert_eq!(rules.judge(&in_pod()), Verdict::Exclude { rule: Some(2) });
+    }
+
+    #[test]
+    fn programs_that_may_want_a_warm_start_are_told_by_their_command() {
+        let named = |name: &str, warm_bytes| {
+            let conditions = Conditions {
+                command: pattern(name),
+                ..Conditions::default()
+            };
+            let terms = Terms {
+                warm_bytes,
+                ..Terms::default()
+            };
+            Rule {
+                name: name.into(),
+                conditions,
+                action: Action::Include(terms),
+            }
+        };
+        let rules = |rules| Rules::new(rules, Unmatched::Include);
+        let none = rules(vec![named("java", None)]);
+        assert!(!none.want_warm_starts() && !none.may_want_warm_start("java"));
+        let some = rules(vec![named("redis*", None), named("qemu-*", Some(1 << 30))]);
+        assert!(some.want_warm_starts());
+        assert!(some.may_want_warm_start("qemu-kvm"));
+        assert!(!some.may_want_warm_start("redis-server"));
+        assert!(some.may_want_warm_start("a-name-that-is-"), "it is cut off");
     }
 
     #[test]

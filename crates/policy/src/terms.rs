@@ -15,6 +15,9 @@ pub struct Terms {
     /// Memory under huge pages that all processes of its rule may have together, in bytes (the
     /// paper's limit against starvation).
     pub max_huge_bytes: Option<u64>,
+    /// So much of its memory is zeroed and mapped as soon as it starts, in bytes (fault-ahead); `None`: it is not
+    /// known to touch all of its memory.
+    pub warm_bytes: Option<u64>,
     /// Which rule it falls under, by its place among the rules.
     pub rule: Option<usize>,
 }
@@ -33,14 +36,17 @@ impl Terms {
         if let Some(percent) = self.min_gain_percent {
             positive_up_to(100.0, percent, Self::MIN_GAIN, "over 0 and at most 100")?;
         }
-        match self.max_huge_bytes {
-            Some(bytes) if bytes < HUGE_PAGE_BYTES => Err(SettingError::new(
-                Self::MAX_HUGE,
-                bytes,
-                "at least one huge page (2 MiB)",
-            )),
-            _ => Ok(self),
+        let sizes = [
+            (Self::MAX_HUGE, self.max_huge_bytes),
+            (Self::WARM, self.warm_bytes),
+        ];
+        for (name, size) in sizes {
+            if let Some(bytes) = size.filter(|bytes| *bytes < HUGE_PAGE_BYTES) {
+                let expected = "at least one huge page (2 MiB)";
+                return Err(SettingError::new(name, bytes, expected));
+            }
         }
+        Ok(self)
     }
 
     /// What errors call the weight.
@@ -49,6 +55,8 @@ impl Terms {
     pub const MIN_GAIN: &'static str = "minimum gain (%)";
     /// What errors call the limit on huge memory.
     pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
+    /// What errors call the memory of a warm start.
+    pub const WARM: &'static str = "memory of a warm start (bytes)";
 }
 
 impl Default for Terms {
@@ -57,6 +65,7 @@ impl Default for Terms {
             weight: 1.0,
             min_gain_percent: None,
             max_huge_bytes: None,
+            warm_bytes: None,
             rule: None,
         }
     }
@@ -89,5 +98,10 @@ mod tests {
         };
         assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
         assert_eq!(refused(limit(4096)), Some(Terms::MAX_HUGE));
+        let warm = Terms {
+            warm_bytes: Some(4096),
+            ..usual
+        };
+        assert_eq!(refused(warm), Some(Terms::WARM));
     }
 }

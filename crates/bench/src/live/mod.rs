@@ -8,6 +8,7 @@ pub mod container;
 mod error;
 pub mod estimate;
 pub mod fault_ahead;
+pub mod figure_10;
 pub mod figure_8;
 mod host;
 pub mod hot_first;
@@ -23,6 +24,7 @@ pub mod run_rate;
 pub mod sampling;
 pub mod steady;
 pub mod table_5;
+pub mod table_8;
 pub mod table_9;
 pub mod zero_scan;
 
@@ -52,7 +54,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 16] = [
+pub const EXPERIMENTS: [Experiment; 18] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -97,6 +99,16 @@ pub const EXPERIMENTS: [Experiment; 16] = [
         name: "fault-ahead",
         shows: "how fast new memory is touched when it is zeroed in advance, and what is filled in vain",
         run: fault_ahead::run,
+    },
+    Experiment {
+        name: "table-8",
+        shows: "Redis, a hash map, a JVM and QEMU with memory zeroed in advance, beside THP=always",
+        run: table_8::run,
+    },
+    Experiment {
+        name: "figure-10",
+        shows: "how much zeroing in advance slows a neighbour down, by its rate",
+        run: figure_10::run,
     },
     Experiment {
         name: "redis",

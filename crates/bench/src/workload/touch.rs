@@ -3,7 +3,7 @@
 use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages, REGION, REGION_PAGES};
-use crate::workload::process::huge_bytes;
+use crate::workload::process::{huge_bytes, rss_bytes};
 use crate::workload::protocol::{Event, Ready, Request, WrongWord};
 use crate::workload::rng::Rng;
 use std::thread;
@@ -15,6 +15,12 @@ pub struct TouchArgs {
     /// Memory to touch, in MiB; an odd number is rounded up.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
+    /// Memory mapped, in MiB, if it is more than what is touched: its low addresses are touched.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub mapped_mib: u64,
+    /// Stay there after all was touched and answer requests.
+    #[arg(long)]
+    pub stay: bool,
     /// In which order.
     #[arg(long, value_enum, default_value_t = Order::Ascending)]
     pub order: Order,
@@ -117,7 +123,8 @@ impl Latencies {
 /// Waits for `go`, touches, says how long it took, checks its memory and ends.
 pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), WorkloadError> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
-    let memory = Mapping::private(bytes, args.pages, |_| {})?;
+    let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
+    let memory = Mapping::private(mapped, args.pages, |_| {})?;
     console.emit(&Event::Ready(Ready {
         pid: std::process::id(),
         start: memory.start(),
@@ -129,7 +136,9 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
     if !args.now && !told_to_go(console)? {
         return Ok(());
     }
-    let mut parts = parts(memory, usize::from(args.threads));
+    let (touched, _untouched) = memory.split(bytes);
+    let mut parts =
+        touched.map_or_else(Vec::new, |memory| parts(memory, usize::from(args.threads)));
     for _ in 0..args.rounds {
         let begun = Instant::now();
         let all = thread::scope(|scope| {
@@ -158,7 +167,30 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
         bad_bytes: wrong.as_ref().map_or(0, |_| 8),
         first_bad: wrong.as_ref().map(|wrong| wrong.address),
     })?;
+    if args.stay {
+        stay(console)?;
+    }
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
+}
+
+/// Answers until it is told to end.
+fn stay(console: &mut Console) -> Result<(), WorkloadError> {
+    loop {
+        let answer = match console.next() {
+            Input::Request(Request::Quit) | Input::End => return Ok(()),
+            Input::Request(Request::Rss) => Event::Rss {
+                rss_bytes: rss_bytes()?,
+                huge_bytes: huge_bytes(),
+            },
+            Input::Request(other) => Event::Error {
+                message: format!("this workload cannot {other}"),
+            },
+            Input::Bad(bad) => Event::Error {
+                message: bad.to_string(),
+            },
+        };
+        console.emit(&answer)?;
+    }
 }
 
 fn told_to_go(console: &mut Console) -> Result<bool, WorkloadError> {

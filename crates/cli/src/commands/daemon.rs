@@ -1,9 +1,11 @@
 //! `hawkeye daemon`: looks after a whole machine.
 
 use super::managing::Session;
+use crate::daemon::protocol::FillStatus;
 use crate::daemon::{self, DaemonSettings, JournalSettings};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use hawkeye_linux::fault_ahead::FillStatistics;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::config::Config;
@@ -59,6 +61,7 @@ impl Daemon {
         };
         daemon.run(&mut manager, reload, |manager| {
             filling.update(manager, takeover.settings());
+            manager.machine().filled_ahead().map(fill_status)
         });
         tell_systemd(&[NotifyState::Stopping]);
         Ok(ExitCode::SUCCESS)
@@ -92,6 +95,17 @@ fn settings(config: &Config) -> DaemonSettings {
             path: journal.file.clone(),
             most_bytes: journal.max_bytes,
         }),
+    }
+}
+
+fn fill_status(fill: FillStatistics) -> FillStatus {
+    FillStatus {
+        filled: fill.filled,
+        refused: fill.refused,
+        ahead: fill.ahead,
+        unused: fill.unused,
+        cpu_s: fill.cpu.as_secs_f64(),
+        longest_ms: fill.longest.as_secs_f64() * 1e3,
     }
 }
 

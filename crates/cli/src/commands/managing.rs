@@ -147,7 +147,7 @@ impl Session {
                     .into(),
             );
         }
-        let filled = machine.filled_ahead();
+        let filled = machine.filled_ahead().unwrap_or_default();
         let latest = journal.latest();
         let totals = journal.totals().clone();
         let summary = Summary {

@@ -6,6 +6,7 @@ use crate::words;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
+use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::fmt::{self, Write};
 use std::process::ExitCode;
 
@@ -65,6 +66,16 @@ impl fmt::Display for Text<'_> {
             words::count(totals.samples),
         );
         row(f, "done", &done)?;
+        if let Some(fill) = &self.0.fill {
+            let filled = format!(
+                "{} before it was touched, in {:.2} s of CPU; {} at most not touched yet, {} in vain",
+                words::bytes(fill.filled * HUGE_PAGE_BYTES),
+                fill.cpu_s,
+                words::bytes(fill.ahead * HUGE_PAGE_BYTES),
+                words::bytes(fill.unused * HUGE_PAGE_BYTES),
+            );
+            row(f, "filled", &filled)?;
+        }
         let refused = totals.errors.iter();
         let refused: Vec<_> = refused
             .map(|(errno, n)| format!("{errno} {n} times"))
@@ -180,7 +191,7 @@ fn write_processes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::JournalStatus;
+    use crate::daemon::protocol::{FillStatus, JournalStatus};
     use hawkeye_manager::view::GroupStatus;
     use hawkeye_manager::view::{Status as ManagerStatus, StatusTotals};
     use hawkeye_policy::{Overhead, OverheadSource};
@@ -225,6 +236,13 @@ mod tests {
                 processes: vec![process; 22],
                 ..ManagerStatus::default()
             },
+            fill: Some(FillStatus {
+                filled: 9_999,
+                ahead: 100,
+                unused: 100,
+                cpu_s: 999.0,
+                ..FillStatus::default()
+            }),
             metrics: "127.0.0.1:9500".parse().ok(),
             journal: Some(JournalStatus {
                 path: "/var/log/hawkeye/journal.jsonl".into(),

@@ -22,7 +22,7 @@ use calls::{Caller, Calls};
 use hawkeye_manager::{Event, Machine, Manager, Wake};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
-use protocol::{DaemonStatus, Reply, Request};
+use protocol::{DaemonStatus, FillStatus, Reply, Request};
 use server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,8 @@ pub struct Daemon {
     calls: Calls,
     journal: Option<JournalWriter>,
     metrics: Option<MetricsServer>,
+    /// As of the last step.
+    fill: Option<FillStatus>,
     _socket: SocketServer,
 }
 
@@ -65,6 +67,7 @@ impl Daemon {
     pub fn start(settings: DaemonSettings, bell: Bell) -> Result<Self> {
         let (caller, calls) = calls::calls(bell);
         Ok(Self {
+            fill: None,
             _socket: SocketServer::start(&settings.socket, caller.clone())?,
             metrics: serve_metrics(settings.metrics, &caller)?,
             journal: write_journal(settings.journal.clone(), 0)?,
@@ -99,12 +102,13 @@ impl Daemon {
     }
 
     /// Manages until the end. `reload` is called when the configuration is to be read again; whether
-    /// it did or why not is written down. `each_step` is called between steps.
+    /// it did or why not is written down. `each_step` is called between steps, and says how
+    /// fault-ahead stands.
     pub fn run<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
-        mut each_step: impl FnMut(&Manager<M>),
+        mut each_step: impl FnMut(&Manager<M>) -> Option<FillStatus>,
     ) {
         loop {
             match manager.step() {
@@ -116,9 +120,9 @@ impl Daemon {
                     });
                     manager.note(Event::Reloaded { refused });
                 }
-                Wake::Deadline | Wake::Called => {}
+                Wake::Deadline | Wake::Called | Wake::Joined => {}
             }
-            each_step(manager);
+            self.fill = each_step(manager);
             self.between_steps(manager);
         }
         self.between_steps(manager);
@@ -129,11 +133,13 @@ impl Daemon {
             calls,
             journal,
             settings,
+            fill,
             ..
         } = self;
         calls.answer(|request| match request {
             Request::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: manager.status(),
+                fill: *fill,
                 metrics: settings.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
             })),

@@ -1,6 +1,6 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
-use super::protocol::DaemonStatus;
+use super::protocol::{DaemonStatus, FillStatus};
 use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -75,6 +75,9 @@ impl Collector for Snapshot {
         if let Some(memory) = &status.memory {
             encode_memory(&mut metrics, memory)?;
         }
+        if let Some(fill) = &self.0.fill {
+            encode_fill(&mut metrics, fill)?;
+        }
         if let Some(journal) = &self.0.journal {
             metrics.counter(
                 ("journal_lost_entries", None),
@@ -129,6 +132,34 @@ impl Snapshot {
                 .map(|(errno, n)| ([("errno", errno.as_str())], *n)),
         )
     }
+}
+
+fn encode_fill(metrics: &mut Metrics, fill: &FillStatus) -> fmt::Result {
+    metrics.counter(
+        ("filled_regions", None),
+        "Regions of 2 MiB zeroed and mapped before they were touched.",
+        fill.filled,
+    )?;
+    metrics.counter(
+        ("refused_fills", None),
+        "Regions that could not be filled ahead.",
+        fill.refused,
+    )?;
+    metrics.gauge(
+        ("ahead_regions", None),
+        "Regions filled ahead of programs that were not there yet, at the most.",
+        fill.ahead as f64,
+    )?;
+    metrics.counter(
+        ("unused_fills", None),
+        "Regions filled ahead of programs that then stopped growing, at the most.",
+        fill.unused,
+    )?;
+    metrics.gauge(
+        ("fill_cpu", Some(Unit::Seconds)),
+        "CPU time that filling ahead took.",
+        fill.cpu_s,
+    )
 }
 
 fn encode_memory(metrics: &mut Metrics, memory: &MemoryStatus) -> fmt::Result {

@@ -79,10 +79,29 @@ pub struct DaemonStatus {
     /// How management stands.
     #[serde(flatten)]
     pub manager: Status,
+    /// What is filled ahead of programs; `None` where nothing is.
+    pub fill: Option<FillStatus>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
     /// Where the journal is written to.
     pub journal: Option<JournalStatus>,
+}
+
+/// How fault-ahead stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FillStatus {
+    /// Regions of 2 MiB that were filled before they were touched.
+    pub filled: u64,
+    /// Regions that could not be.
+    pub refused: u64,
+    /// Regions filled ahead of programs that were not there yet, at the most.
+    pub ahead: u64,
+    /// Regions filled ahead of programs that then stopped growing, at the most.
+    pub unused: u64,
+    /// CPU time it took, in seconds.
+    pub cpu_s: f64,
+    /// The longest fill, in milliseconds.
+    pub longest_ms: f64,
 }
 
 /// How the journal's file stands.

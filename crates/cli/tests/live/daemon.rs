@@ -298,3 +298,39 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
     assert!(said.contains("already managed by"), "{said}");
     daemon.end();
 }
+
+#[test]
+fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
+    let Some(machine) = machine("a_program_is_warm_from_its_start") else {
+        return;
+    };
+    let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
+    let daemon = Daemon::start(&machine, more);
+    let program = machine.state.join(NAME);
+    fs::copy(HAWKEYE, &program).expect("copies");
+    let mut command = Command::new(&program);
+    command.args([
+        "workload",
+        "touch",
+        "--mib",
+        "64",
+        "--mapped-mib",
+        "512",
+        "--pages",
+        "huge",
+    ]);
+    let mut touch = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let ready = touch.wait_ready().expect("is ready");
+    // It touches nothing, so it is not large: only its start was seen.
+    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
+    assert!(
+        until(Duration::from_secs(20), || resident() >= 256 << 20),
+        "{} bytes",
+        resident()
+    );
+    let status = daemon.status();
+    assert!(status["fill"]["filled"].as_u64() >= Some(128), "{status}");
+    let left_alone = touch.finish().expect("ends");
+    assert!(left_alone.success());
+    daemon.end();
+}

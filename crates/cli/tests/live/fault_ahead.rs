@@ -1,7 +1,10 @@
 //! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
 
-use crate::common::machine;
+use crate::common::{machine, until, workload};
+use hawkeye_bench::workload::{Event, Request};
+use hawkeye_linux::system_memory;
 use std::path::Path;
+use std::time::Duration;
 
 const OPTIONS: &str = "--fault-ahead on --policy none --cpu 50";
 const MIB: u64 = 1 << 20;
@@ -74,18 +77,70 @@ fn who_touches_here_and_there_is_hardly_filled_for() {
 }
 
 #[test]
-fn a_warm_start_fills_what_was_asked_for() {
-    let Some(machine) = machine("a_warm_start_fills_what_was_asked_for") else {
+fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
+    let Some(machine) = machine("a_warm_start_needs_no_page_fault") else {
         return;
     };
-    let options = format!("{OPTIONS} --warm 512MiB");
-    let workload = "touch --mib 2048 --now --pages-per-region 1 --work-us 2000";
-    let (code, summary) = machine.run_workload(&options, workload);
-    assert_eq!(code, 0);
-    let filled = summary["filled_ahead_bytes"].as_u64();
-    // What its program came to first is not filled, but counts.
+    // It waits for `go` and is ended by the end of its input: it touches nothing.
+    let options = format!("{OPTIONS} --warm 256MiB");
+    let script = format!(
+        "run {options} --json {}",
+        machine.state.join("json").display()
+    );
+    let mut command = machine.hawkeye(&script);
+    command.args(["--", crate::common::HAWKEYE, "workload", "touch"]);
+    command.args(["--mib", "128", "--mapped-mib", "512", "--pages", "huge"]);
+    let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let ready = program.wait_ready().expect("is ready");
+    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
-        filled >= Some(256 * MIB) && filled <= Some(514 * MIB),
+        until(Duration::from_secs(10), || resident() >= 256 * MIB),
+        "{} bytes",
+        resident()
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(resident() < 300 * MIB, "{} bytes", resident());
+    program.command(Request::Go).expect("goes");
+    let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
+    let mut events = std::iter::repeat_with(|| program.next_event(Duration::from_secs(20)));
+    assert!(events.any(|event| verified(event.expect("goes on"))));
+    let status = program.finish().expect("ends");
+    assert!(status.success());
+}
+
+#[test]
+fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_short() {
+    let Some(machine) = machine("what_was_filled_in_vain_is_recovered") else {
+        return;
+    };
+    const WINDOW: u64 = 128 * MIB;
+    let (mut program, pid) = workload("touch --mib 512 --mapped-mib 2048 --work-us 1000 --stay");
+    let resident = || hawkeye_linux::process::rss_bytes(pid).expect("reads");
+    let before = resident();
+    let state = system_memory::machine().expect("reads");
+    let used = state.percent();
+    // All that is filled leaves memory under the watermark; what the neighbour takes does not.
+    let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
+    let attached = machine.attach(&format!("{OPTIONS} {watermarks}"), pid);
+    std::thread::sleep(Duration::from_secs(2));
+    program.command(Request::Go).expect("goes");
+    let mut events = std::iter::repeat_with(|| program.next_event(Duration::from_secs(20)));
+    assert!(events.any(|event| matches!(event.expect("goes on"), Event::Verified { .. })));
+    let touched = before + 512 * MIB;
+    let filled = resident();
+    assert!(filled > touched, "{filled} bytes: nothing is ahead");
+    assert!(
+        filled <= touched + WINDOW,
+        "{filled} bytes are too much ahead"
+    );
+    let mib = state.total_bytes / 8 / MIB;
+    let (_neighbour, _) = workload(&format!("burner --mib {mib}"));
+    let gone = || resident() <= touched + 4 * MIB;
+    let recovered = until(Duration::from_secs(60), gone);
+    let summary = attached.interrupt();
+    assert!(recovered, "{summary}");
+    assert!(
+        summary["filled_ahead_bytes"].as_u64() >= Some(256 * MIB),
         "{summary}"
     );
 }

@@ -57,8 +57,7 @@ static __always_inline int leads_on(const struct track *t, s64 distance)
 }
 
 /* Threads of a process may be in here at once. What they spoil is a guess. */
-SEC("raw_tp/page_fault_user")
-int first_touch(struct bpf_raw_tracepoint_args *ctx)
+static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 region = ctx->args[0] >> REGION_SHIFT;
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -113,4 +112,17 @@ int first_touch(struct bpf_raw_tracepoint_args *ctx)
 	t->touches = 1;
 	t->advances = 0;
 	return 0;
+}
+
+SEC("raw_tp/page_fault_user")
+int touch_by_program(struct bpf_raw_tracepoint_args *ctx)
+{
+	return first_touch(ctx);
+}
+
+/* Memory that is first written to by read(2) and its like. */
+SEC("raw_tp/page_fault_kernel")
+int touch_for_program(struct bpf_raw_tracepoint_args *ctx)
+{
+	return (s64)ctx->args[0] < 0 ? 0 : first_touch(ctx);
 }

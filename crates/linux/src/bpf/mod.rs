@@ -9,6 +9,11 @@
 
 include!(concat!(env!("OUT_DIR"), "/hawkeye.skel.rs"));
 
+/// Reports programs as they are started.
+pub mod execs {
+    include!(concat!(env!("OUT_DIR"), "/execs.skel.rs"));
+}
+
 /// Watches first touches.
 pub mod frontier {
     include!(concat!(env!("OUT_DIR"), "/frontier.skel.rs"));

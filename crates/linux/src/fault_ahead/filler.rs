@@ -73,7 +73,7 @@ impl Filler {
             predictor: Predictor::new(FaultAheadSettings::default()),
             known: HashMap::new(),
             warm: HashMap::new(),
-            bucket: rate.map(TokenBucket::one_second),
+            bucket: rate.map(evenly),
             until_look: 0,
             enough_free: true,
         };
@@ -88,15 +88,19 @@ impl Filler {
             self.look_for_new_mappings(busy);
             self.look_at_witnesses();
             busy = self.fill_next();
-            let cpu = thread_cpu();
-            self.shared
-                .cpu_ns
-                .store(cpu.as_nanos() as u64, Ordering::Relaxed);
+            self.publish();
         }
         tracing::debug!(
             "{} reports of first touches were lost",
             self.frontier.lost()
         );
+    }
+
+    fn publish(&self) {
+        let (shared, set) = (&self.shared, Ordering::Relaxed);
+        shared.cpu_ns.store(thread_cpu().as_nanos() as u64, set);
+        shared.ahead.store(self.predictor.ahead(), set);
+        shared.unused.store(self.predictor.unused(), set);
     }
 
     fn now(&self) -> Duration {
@@ -123,6 +127,7 @@ impl Filler {
                 self.warm.insert(*process, WarmStart::new(now, bytes));
             }
         }
+        self.predictor.forget_ended(now);
         for one in heard {
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.hear(now, *process, one.advance);
@@ -211,8 +216,12 @@ impl Filler {
             if let Some(bucket) = &mut self.bucket {
                 bucket.give_back(1);
             }
-            let refused = u64::from(what == Filled::Refused);
-            self.shared.refused.fetch_add(refused, Ordering::Relaxed);
+            if what == Filled::Refused {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                if let Some(warm) = self.warm.get_mut(&task.process) {
+                    warm.not_yet(task.region);
+                }
+            }
         }
         self.predictor.filled(task, what);
         true
@@ -331,8 +340,16 @@ fn look(
     let mut found = Vec::new();
     let range = region.start()..region.end();
     tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
-    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 0;
+    // One zero page is what is left of a fill that was refused.
+    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
     Ok(found.pop().filter(something))
+}
+
+/// A neighbour feels a burst more than the same amount spread out.
+fn evenly(rate: Rate) -> TokenBucket {
+    const BURST_S: f64 = 1.0 / 16.0;
+    let burst = (rate.get() * BURST_S).max(1.0);
+    TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
 }
 
 fn thread_cpu() -> Duration {

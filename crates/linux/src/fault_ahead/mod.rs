@@ -11,6 +11,7 @@ mod warm;
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
 use filler::Filler;
+pub(crate) use frontier::Frontier;
 use frontier::Watchlist;
 use hawkeye_policy::{ProcessId, Rate};
 use std::collections::HashMap;
@@ -26,6 +27,11 @@ pub struct FillStatistics {
     pub filled: u64,
     /// Regions that could not be.
     pub refused: u64,
+    /// Regions that are filled ahead of streams at the moment, at the most.
+    pub ahead: u64,
+    /// Regions that were filled ahead of streams that ended before they came to them, at the most. Recovery takes
+    /// them back where memory gets short.
+    pub unused: u64,
     /// CPU time it took.
     pub cpu: Duration,
     /// The longest single fill.
@@ -46,6 +52,8 @@ struct Shared {
     followed: Mutex<HashMap<ProcessId, Followed>>,
     filled: AtomicU64,
     refused: AtomicU64,
+    ahead: AtomicU64,
+    unused: AtomicU64,
     cpu_ns: AtomicU64,
     longest_ns: AtomicU64,
 }
@@ -141,6 +149,8 @@ impl FaultAhead {
         FillStatistics {
             filled: self.shared.filled.load(Ordering::Relaxed),
             refused: self.shared.refused.load(Ordering::Relaxed),
+            ahead: self.shared.ahead.load(Ordering::Relaxed),
+            unused: self.shared.unused.load(Ordering::Relaxed),
             cpu: time(&self.shared.cpu_ns),
             longest: time(&self.shared.longest_ns),
         }

@@ -54,6 +54,12 @@ impl WarmStart {
         new.iter().map(last).collect()
     }
 
+    /// Nothing could be filled around this region yet: its mapping counts as new at the next look. A mapping in which
+    /// its program has written nothing at all can't be collapsed.
+    pub(super) fn not_yet(&mut self, region: RegionAddr) {
+        self.seen.retain(|range| !range.contains(&region.start()));
+    }
+
     /// The pieces of a mapping that were not seen before: what it grew by.
     fn unseen(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = vec![mapping.clone()];
@@ -97,6 +103,15 @@ mod tests {
         let grown = [regions(50, 150)];
         assert_eq!(warm.look(Duration::ZERO, &grown), [last(99), last(149)]);
         assert_eq!(warm.look(Duration::ZERO, &[regions(45, 155)]), []);
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again() {
+        let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
+        let all = [regions(100, 120), regions(200, 220)];
+        warm.look(Duration::ZERO, &all);
+        warm.not_yet(last(119));
+        assert_eq!(warm.look(Duration::ZERO, &all), [last(119)]);
     }
 
     #[test]

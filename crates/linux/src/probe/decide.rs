@@ -266,6 +266,13 @@ fn capabilities(facts: &Facts) -> Vec<Capability> {
             "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
         ),
         checked(
+            "first touches",
+            &facts.first_touches,
+            "BPF on the tracepoint page_fault_user; a child touched memory region by region and was heard of",
+            "fault-ahead",
+            "the page-table walk, on x86-64 (its page faults have the tracepoint)",
+        ),
+        checked(
             "hardware counters",
             &facts.counters,
             "events of page walks chosen by processor, counted in a child process",

@@ -5,6 +5,7 @@ use super::throw_away::{REGIONS, ThrowAway};
 use crate::access_bits;
 use crate::counters::Counters;
 use crate::error::LinuxError;
+use crate::fault_ahead::Frontier;
 use crate::page_tables::{Detail, PageTables};
 use crate::process::ProcessHandle;
 use crate::remote_advice;
@@ -67,6 +68,8 @@ pub struct Facts {
     pub fault_ahead_collapse: Checked,
     /// An untouched region is populated by a remote read while `use_zero_page` is off.
     pub fault_ahead_read: Checked,
+    /// Where another process touches memory for the first time is heard of.
+    pub first_touches: Checked,
     /// Hardware counters count in another process.
     pub counters: Checked,
     /// DAMON sees what another process touches.
@@ -126,6 +129,7 @@ pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Fa
         page_out,
         fault_ahead_collapse: unasked(),
         fault_ahead_read: unasked(),
+        first_touches: unasked(),
         counters: unasked(),
         damon,
         page_idle: unasked(),
@@ -133,6 +137,7 @@ pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Fa
     if extent == Extent::Everything {
         facts.fault_ahead_collapse = try_fault_ahead_collapse()?;
         facts.fault_ahead_read = try_fault_ahead_read(settings)?;
+        facts.first_touches = try_first_touches()?;
         facts.counters = try_counters()?;
         facts.page_idle = Checked::from(
             Path::new("/sys/kernel/mm/page_idle/bitmap")
@@ -312,6 +317,22 @@ fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
             // Where huge pages are `always` the read has mapped it, and it counts as collapsed.
             Err("the call succeeded, but the region is the huge zero page".into())
         }
+    })))
+}
+
+fn try_first_touches() -> Result<Checked, LinuxError> {
+    let mut frontier = match Frontier::attach() {
+        Ok((frontier, watchlist)) => (frontier, watchlist),
+        Err(error) => return Ok(Checked::Fails(error.to_string())),
+    };
+    let child = ThrowAway::spawn()?;
+    let pid = child.handle.id.pid;
+    frontier.1.add(pid)?;
+    child.touch()?;
+    let heard = frontier.0.listen(Duration::from_millis(100));
+    let of_child = heard.iter().any(|one| one.pid == pid);
+    Ok(Checked::from(of_child.then_some(()).ok_or_else(|| {
+        "a child touched memory, and nothing was heard of it".into()
     })))
 }
 

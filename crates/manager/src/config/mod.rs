@@ -202,6 +202,11 @@ fn read(top: &mut Section<'_, '_>) -> Config {
     let mut unmatched = Unmatched::default();
     let selection = top.section("selection", |s| selection(s, &mut unmatched));
     let rules = Rules::new(rules::read(top), unmatched);
+    let fill = top.section("fault_ahead", fault_ahead);
+    if rules.want_warm_starts() && fill.fault_ahead == Switch::Off {
+        let why = "has rules with `warm`, which takes mode = \"on\" under [fault_ahead]";
+        top.complain("rule", why.into());
+    }
     Config {
         policy,
         policy_settings: PolicySettings {
@@ -218,7 +223,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         metrics: top.section("metrics", metrics),
         journal: top.section("journal", journal),
         counters: top.section("counters", counters),
-        fill: top.section("fault_ahead", fault_ahead),
+        fill,
     }
 }
 

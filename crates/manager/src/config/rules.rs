@@ -63,10 +63,11 @@ fn conditions(s: &mut Section<'_, '_>) -> Conditions {
 }
 
 /// What may be said of a process that is managed.
-const TERMS: [(&str, &str); 3] = [
+const TERMS: [(&str, &str); 4] = [
     (Terms::WEIGHT, "weight"),
     (Terms::MIN_GAIN, "min_gain_percent"),
     (Terms::MAX_HUGE, "max_huge"),
+    (Terms::WARM, "warm"),
 ];
 
 fn action(s: &mut Section<'_, '_>) -> Action {
@@ -75,6 +76,7 @@ fn action(s: &mut Section<'_, '_>) -> Action {
         weight: s.or("weight", Terms::default().weight),
         min_gain_percent: s.optional("min_gain_percent"),
         max_huge_bytes: s.optional("max_huge").map(|Bytes(bytes)| bytes),
+        warm_bytes: s.optional("warm").map(|Bytes(bytes)| bytes),
         rule: None,
     };
     let terms = s.checked(terms.check(), &TERMS).unwrap_or_default();

@@ -19,7 +19,9 @@ fn sample_with_all() -> String {
             .filter(|rest| rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()));
         format!("{}\n", set.unwrap_or(line))
     };
-    SAMPLE.lines().map(line).collect()
+    let all: String = SAMPLE.lines().map(line).collect();
+    // Its rule has a warm start, which takes that.
+    all.replace("mode = \"off\"", "mode = \"on\"")
 }
 
 #[test]
@@ -80,6 +82,9 @@ fn what_is_set_arrives() {
         metrics.listen = "[::1]:9754"
         journal.file = "/tmp/journal"
 
+        [fault_ahead]
+        mode = "on"
+
         [[rule]]
         name = "build machines"
         match = { cgroup = "/build/**" }
@@ -90,6 +95,7 @@ fn what_is_set_arrives() {
         match = { command = "java", qos = "guaranteed" }
         weight = 2
         max_huge = "4 GiB"
+        warm = "2 GiB"
         min_gain_percent = 5
     "#;
     let config = parse(text).expect("it is right");
@@ -111,13 +117,14 @@ fn what_is_set_arrives() {
         weight: 2.0,
         max_huge_bytes: Some(4 << 30),
         min_gain_percent: Some(5.0),
+        warm_bytes: Some(2 << 30),
         rule: None,
     };
     assert_eq!(java, Some(Action::Include(terms)));
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 26] = [
+const WRONG: [(&str, &str); 27] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -140,7 +147,7 @@ const WRONG: [(&str, &str); 26] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, metrics, journal, counters, fault_ahead",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, counters",
     ),
     (
         "policy = \"best\"",
@@ -221,6 +228,10 @@ const WRONG: [(&str, &str); 26] = [
     (
         "[[rule]]\nname = \"a\"\nweight = 0\n\n[limits]\ncpu = 3\nmax_promotions = -1",
         "hawkeye.toml:3:10: rule[1].weight must be over 0 and at most 1000, not 0\nhawkeye.toml:6:1: limits.cpu is no known key; did you mean cpu_percent?\nhawkeye.toml:7:18: limits.max_promotions must be a whole number from 0 to 18446744073709551615, not -1",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\nwarm = \"1 GiB\"",
+        "hawkeye.toml:1:1: rule has rules with `warm`, which takes mode = \"on\" under [fault_ahead]",
     ),
 ];
 

@@ -27,6 +27,7 @@ pub struct Predictor {
     streams: BTreeMap<ProcessId, Vec<Stream>>,
     /// Regions that are still to be filled on request.
     warm: BTreeMap<ProcessId, u64>,
+    unused: u64,
 }
 
 /// A stream by its process and its place among that process's.
@@ -75,18 +76,30 @@ impl Predictor {
         }
     }
 
+    /// Forgets streams that were not heard of for long.
+    pub fn forget_ended(&mut self, now: Duration) {
+        let (settings, unused) = (&self.settings, &mut self.unused);
+        for streams in self.streams.values_mut() {
+            streams.retain(|stream| {
+                let ended = stream.has_ended(now, settings);
+                *unused += if ended { stream.surplus() } else { 0 };
+                !ended
+            });
+        }
+    }
+
     /// A process was heard of.
     pub fn hear(&mut self, now: Duration, process: ProcessId, advance: Advance) {
+        self.forget_ended(now);
         let settings = self.settings;
         let streams = self.streams.entry(process).or_default();
-        streams.retain(|stream| !stream.has_ended(now, &settings));
         if streams.iter_mut().any(|s| s.hear(now, advance, &settings)) {
             return;
         }
         if streams.len() >= STREAMS_PER_PROCESS {
             let quietest = streams.iter().enumerate().min_by_key(|(_, s)| s.heard_at());
             if let Some((quietest, _)) = quietest {
-                streams.remove(quietest);
+                self.unused += streams.remove(quietest).surplus();
             }
         }
         let mut stream = Stream::new(now, advance, &settings);
@@ -179,10 +192,15 @@ impl Predictor {
         }
     }
 
-    /// Regions filled ahead of a process that it was not heard in yet, at the most.
-    pub fn surplus(&self, process: ProcessId) -> u64 {
-        let streams = self.streams.get(&process);
-        streams.map_or(0, |all| all.iter().map(Stream::surplus).sum())
+    /// Regions filled ahead of streams that were not heard of there yet, at the most.
+    pub fn ahead(&self) -> u64 {
+        self.streams.values().flatten().map(Stream::surplus).sum()
+    }
+
+    /// Regions filled ahead of streams that ended before they came to them, at the most: those of processes that
+    /// live on.
+    pub fn unused(&self) -> u64 {
+        self.unused
     }
 
     fn get(&self, which: Which) -> Option<&Stream> {

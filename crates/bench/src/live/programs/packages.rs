@@ -9,10 +9,22 @@ use std::process::{Command, Stdio};
 /// # Errors
 /// It is missing and cannot be installed.
 pub fn need(program: &str, package: &str) -> Result<(), BenchError> {
-    if is_there(program) {
+    bring(program, package, || is_there(program))
+}
+
+/// The same for a file, such as a library's header.
+///
+/// # Errors
+/// It is missing and cannot be installed.
+pub fn need_file(file: &Path, package: &str) -> Result<(), BenchError> {
+    bring(&file.display().to_string(), package, || file.exists())
+}
+
+fn bring(what: &str, package: &str, is_there: impl Fn() -> bool) -> Result<(), BenchError> {
+    if is_there() {
         return Ok(());
     }
-    eprintln!("hawkeye: {program} is missing; installing {package} (apt-get)");
+    eprintln!("hawkeye: {what} is missing; installing {package} (apt-get)");
     // Where one source of several cannot be reached, the others may do.
     let installed = apt_get(&["update"]).and(apt_get(&[
         "install",
@@ -21,12 +33,12 @@ pub fn need(program: &str, package: &str) -> Result<(), BenchError> {
         package,
     ]));
     match installed {
-        Ok(()) if is_there(program) => Ok(()),
+        Ok(()) if is_there() => Ok(()),
         Ok(()) => Err(BenchError::Impossible(format!(
-            "{program} is not installed, and `apt-get install {package}` did not bring it"
+            "{what} is not installed, and `apt-get install {package}` did not bring it"
         ))),
         Err(error) => Err(BenchError::Program {
-            program: format!("apt-get, to install {package} ({program} is missing)"),
+            program: format!("apt-get, to install {package} ({what} is missing)"),
             source: error,
         }),
     }

@@ -53,6 +53,14 @@ fn status() -> DaemonStatus {
             managed: 2,
             processes: vec![redis()],
         },
+        fill: Some(FillStatus {
+            filled: 640,
+            refused: 2,
+            ahead: 64,
+            unused: 16,
+            cpu_s: 0.25,
+            longest_ms: 1.5,
+        }),
         metrics: None,
         journal: Some(JournalStatus {
             lost_entries: 7,

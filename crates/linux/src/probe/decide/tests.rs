@@ -27,6 +27,7 @@ fn capable() -> Facts {
         page_out: works(),
         fault_ahead_collapse: works(),
         fault_ahead_read: works(),
+        first_touches: works(),
         counters: works(),
         damon: works(),
         page_idle: works(),

@@ -177,7 +177,7 @@ fn random_touches_are_filled_for_hardly_at_all() {
         world.work(1);
     }
     // Even when each touch looks like part of a stream.
-    assert!(world.predictor.surplus(process(1)) <= 16 * 64);
+    assert!(world.predictor.ahead() <= 16 * 64);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn whoever_stops_has_one_window_too_many_at_the_most() {
     world.work(1000);
     let surplus = world.filled.range(FIRST + 500..).count();
     assert!(surplus <= 64, "{surplus}");
-    let known = world.predictor.surplus(process(1));
+    let known = world.predictor.ahead();
     assert!(known <= 64, "{known}");
 }
 
@@ -209,6 +209,25 @@ fn what_is_refused_ends_the_stream() {
     world.touch(FIRST + 1, 1);
     world.predictor.forget(process(1));
     assert_eq!(world.predictor.next_fill(|_, _| Some(around.clone())), None);
+}
+
+#[test]
+fn what_nobody_came_to_is_counted_as_unused_at_the_end() {
+    let mut world = World::new(4000);
+    for at in FIRST..FIRST + 500 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    let ahead = world.predictor.ahead();
+    assert!((1..=64).contains(&ahead), "{ahead}: a window at the most");
+    assert_eq!(world.predictor.unused(), 0);
+    world
+        .predictor
+        .forget_ended(world.now + Duration::from_secs(20));
+    assert_eq!(
+        (world.predictor.ahead(), world.predictor.unused()),
+        (0, ahead)
+    );
 }
 
 #[test]

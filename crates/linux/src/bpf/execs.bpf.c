@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Reports programs as they are started, for those that are to be filled from the very start. */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "execs.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 * 1024);
+} started SEC(".maps");
+
+SEC("raw_tp/sched_process_exec")
+int exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct started_program *s = bpf_ringbuf_reserve(&started, sizeof(*s), 0);
+
+	/* Nobody reads: the process joins like any other, once it is large. */
+	if (!s)
+		return 0;
+	s->tgid = bpf_get_current_pid_tgid() >> 32;
+	bpf_get_current_comm(s->command, sizeof(s->command));
+	bpf_ringbuf_submit(s, 0);
+	return 0;
+}
