@@ -39,7 +39,16 @@ impl Way {
     }
 
     fn fills(self) -> bool {
-        matches!(self, Self::Collapse | Self::Ahead)
+        self.without().is_some()
+    }
+
+    /// The same without anything filled.
+    fn without(self) -> Option<Self> {
+        match self {
+            Self::Base | Self::Always => None,
+            Self::Collapse => Some(Self::Base),
+            Self::Ahead => Some(Self::Always),
+        }
     }
 }
 
@@ -72,11 +81,30 @@ struct Seen {
     fill_cpu_s: f64,
 }
 
+/// One run in each way, in the order of [`Way::ALL`].
+struct Turn([Seen; 4]);
+
+impl Turn {
+    fn of(&self, way: Way) -> &Seen {
+        &self.0[way as usize]
+    }
+}
+
+fn turn(host: &mut Host, mib: u64, options: &str) -> Result<Turn, BenchError> {
+    let [base, always, collapse, ahead] = Way::ALL;
+    Ok(Turn([
+        one(host, mib, options, base)?,
+        one(host, mib, options, always)?,
+        one(host, mib, options, collapse)?,
+        one(host, mib, options, ahead)?,
+    ]))
+}
+
 /// Each program by each way, in turn.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (mib, turns) = match scale {
         Scale::Quick => (2048, 1),
-        Scale::Full => (8192, 3),
+        Scale::Full => (8192, 5),
     };
     need_bytes(mib << 20)?;
     // All that is free: memory that the hypervisor has yet to find takes several times as long.
@@ -85,38 +113,40 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     host.set_thp("defrag", "defer+madvise")?;
     let mut report = Report::new("fault-ahead");
     for (program, options) in PROGRAMS {
-        let mut always_s = 0.0;
+        // Each turn has all ways, one after the other, and is compared with itself.
+        let turns = (0..turns)
+            .map(|_| turn(host, mib, options))
+            .collect::<Result<Vec<_>, _>>()?;
         for way in Way::ALL {
-            let runs = (0..turns)
-                .map(|_| one(host, mib, options, way))
-                .collect::<Result<Vec<_>, _>>()?;
-            let of = |part: fn(&Seen) -> f64| median(&runs.iter().map(part).collect::<Vec<_>>());
-            let seconds = of(|seen| seen.elapsed_s);
-            if way == Way::Always {
-                always_s = seconds;
-            }
+            let of =
+                |part: &dyn Fn(&Turn) -> f64| median(&turns.iter().map(part).collect::<Vec<_>>());
+            let seen = |part: fn(&Seen) -> f64| of(&|turn| part(turn.of(way)));
             let mut beside = String::new();
-            if way.fills() {
+            if let Some(without) = way.without() {
+                let slower = |turn: &Turn| turn.of(way).elapsed_s / turn.of(without).elapsed_s;
+                let faster = |turn: &Turn| turn.of(Way::Always).elapsed_s / turn.of(way).elapsed_s;
                 beside = format!(
-                    "{:.2} times as fast as THP always; {:.0} of {} regions filled in {:.2} s of CPU; ",
-                    always_s / seconds,
-                    of(|seen| seen.filled as f64),
+                    "{:.2} times as fast as THP always, {:+.1} % time beside {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
+                    of(&faster),
+                    (of(&slower) - 1.0) * 100.0,
+                    without.name(),
+                    seen(|seen| seen.filled as f64),
                     mib / 2,
-                    of(|seen| seen.fill_cpu_s),
+                    seen(|seen| seen.fill_cpu_s),
                 );
             }
             if options.contains("latencies") {
                 beside += &format!(
                     "a touch {:.0} ns, p99 {:.0}; of memory that is there {:.0} and {:.0}",
-                    of(|seen| seen.mean_ns),
-                    of(|seen| seen.p99_ns),
-                    of(|seen| seen.mean_again_ns),
-                    of(|seen| seen.p99_again_ns),
+                    seen(|seen| seen.mean_ns),
+                    seen(|seen| seen.p99_ns),
+                    seen(|seen| seen.mean_again_ns),
+                    seen(|seen| seen.p99_again_ns),
                 );
             }
             report.row(
                 format!("{program}: {}", way.name()),
-                seconds,
+                seen(|seen| seen.elapsed_s),
                 "s",
                 beside.trim_end_matches("; "),
             );

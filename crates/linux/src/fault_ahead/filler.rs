@@ -51,6 +51,8 @@ struct Known {
     /// Mappings whose memory may be huge.
     mapped: Vec<Mapped>,
     at: Duration,
+    /// Regions that lay in none of them, and when that was seen.
+    outside: HashMap<RegionAddr, Duration>,
 }
 
 #[derive(Clone)]
@@ -129,6 +131,7 @@ impl Filler {
         }
         self.predictor.forget_ended(now);
         for one in heard {
+            tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.hear(now, *process, one.advance);
             }
@@ -173,6 +176,7 @@ impl Filler {
             };
             // No huge page any more: its owner has done something with it.
             let empty = empty.ok().flatten().unwrap_or(0);
+            tracing::trace!("{:?} {}: {empty} empty", task.process, task.region);
             self.predictor.looked_at(task, empty < most);
         }
     }
@@ -223,6 +227,7 @@ impl Filler {
                 }
             }
         }
+        tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
         self.predictor.filled(task, what);
         true
     }
@@ -299,8 +304,12 @@ fn refresh<'a>(
     region: Option<RegionAddr>,
     now: Duration,
 ) -> Option<&'a Known> {
-    let covers = |known: &Known| region.is_some_and(|region| known.around(region).is_some());
-    let fresh = |known: &Known| now < known.at + MAPPINGS_AGE && covers(known);
+    let recent = |at: Duration| now < at + MAPPINGS_AGE;
+    let fresh = |known: &Known| {
+        let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
+        let covers = |region| known.around(region).is_some() || outside(region);
+        recent(known.at) && region.is_some_and(covers)
+    };
     if !all.get(&process).is_some_and(fresh) {
         let known = match all.remove(&process) {
             Some(known) => known,
@@ -308,6 +317,7 @@ fn refresh<'a>(
                 target: tables.bind(process.pid).ok()?,
                 mapped: Vec::new(),
                 at: now,
+                outside: HashMap::new(),
             },
         };
         let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
@@ -318,15 +328,16 @@ fn refresh<'a>(
                 method: FillMethod::of(mapping.flags, &enabled),
             })
         });
-        let mapped = mapped.collect();
-        all.insert(
-            process,
-            Known {
-                mapped,
-                at: now,
-                ..known
-            },
-        );
+        let mut known = Known {
+            mapped: mapped.collect(),
+            at: now,
+            ..known
+        };
+        known.outside.retain(|_, at| recent(*at));
+        if let Some(region) = region.filter(|region| known.around(*region).is_none()) {
+            known.outside.insert(region, now);
+        }
+        all.insert(process, known);
     }
     all.get(&process)
 }

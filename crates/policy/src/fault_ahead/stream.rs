@@ -29,6 +29,10 @@ impl Default for FaultAheadSettings {
     }
 }
 
+/// A region is seen for what it is when its program is so many steps further. Allocators write the head and the end
+/// of what they hand out, which is filled only then.
+const LEFT_BEHIND: i64 = 4;
+
 /// A program's way through new memory.
 ///
 /// Positions are counted in steps from where it was first heard of, in its own direction: what lies behind is
@@ -161,9 +165,9 @@ impl Stream {
         self.next += 1;
     }
 
-    /// A filled region that its program has passed: whether it is in use tells whether to go on.
+    /// A filled region that its program has left behind: whether it is in use tells whether to go on.
     pub fn passed_witness(&self) -> Option<RegionAddr> {
-        let at = self.witness.filter(|at| *at < self.head)?;
+        let at = self.witness.filter(|at| at + LEFT_BEHIND <= self.head)?;
         self.region(at)
     }
 

