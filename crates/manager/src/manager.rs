@@ -106,6 +106,7 @@ impl<M: Machine> Manager<M> {
         } else {
             self.look_closely(now);
         }
+        self.allow_fill();
         self.cpu.update(now, self.machine.manager_cpu());
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
@@ -167,6 +168,10 @@ impl<M: Machine> Manager<M> {
                 .note_growth(now, sum.rss_bytes, &self.settings);
         }
         self.assess_memory(now);
+    }
+
+    /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.
+    fn allow_fill(&mut self) {
         for &process in &self.processes {
             let room = if self.paused {
                 0

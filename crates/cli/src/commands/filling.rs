@@ -1,9 +1,9 @@
 //! What is done ahead of programs: filling, and huge pages at first faults.
 
 use anyhow::{Context, Result};
-use hawkeye_linux::LinuxMachine;
-use hawkeye_linux::fault_ahead::FaultAhead;
+use hawkeye_linux::fault_ahead::{FaultAhead, Starting};
 use hawkeye_linux::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
+use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_manager::Manager;
 use hawkeye_manager::config::{FillSettings, Switch};
 
@@ -16,9 +16,15 @@ pub struct Filling {
 }
 
 impl Filling {
+    /// Begins to start what was asked for, so that it is ready when all else is.
+    pub fn prepare(wanted: &FillSettings) -> Option<Result<Starting, LinuxError>> {
+        (wanted.fault_ahead == Switch::On).then(|| FaultAhead::begin(wanted.rate))
+    }
+
     /// Starts what was asked for. `required`: it is an error where memory can't be filled ahead.
     pub fn begin(
         wanted: &FillSettings,
+        prepared: Option<Result<Starting, LinuxError>>,
         required: bool,
         warm_bytes: u64,
         settings: &mut SettingsGuard,
@@ -34,8 +40,11 @@ impl Filling {
                 .context("huge pages at first faults")?;
             filling.huge_faults = Some(huge_faults);
         }
-        if wanted.fault_ahead == Switch::On {
-            let started = spare_zero_page(settings).and_then(|()| FaultAhead::start(wanted.rate));
+        if let Some(starting) = prepared {
+            let started = starting.and_then(|starting| {
+                spare_zero_page(settings)?;
+                starting.ready()
+            });
             match started {
                 Ok(fault_ahead) => filling.fault_ahead = Some(fault_ahead),
                 Err(error) if required => {

@@ -67,6 +67,7 @@ impl Session {
         ((fill, required), warm_bytes): ((FillSettings, bool), u64),
         purpose: &str,
     ) -> Result<Self> {
+        let prepared = Filling::prepare(&fill);
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
         if !decision.can_manage {
@@ -93,7 +94,7 @@ impl Session {
                 .prepare_overhead(&state_dir(), counters)
                 .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
-        let filling = Filling::begin(&fill, required, warm_bytes, takeover.settings())?;
+        let filling = Filling::begin(&fill, prepared, required, warm_bytes, takeover.settings())?;
         Ok(Self {
             signals,
             takeover,

@@ -1,7 +1,8 @@
 //! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
 
-use crate::common::{machine, until, workload};
-use hawkeye_bench::workload::{Event, Request};
+use crate::common::{HAWKEYE, machine, skip, until, workload};
+use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_bench::workload::{Event, Request, Workload};
 use hawkeye_linux::system_memory;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +13,16 @@ const MIB: u64 = 1 << 20;
 fn use_zero_page() -> String {
     let file = "/sys/kernel/mm/transparent_hugepage/use_zero_page";
     std::fs::read_to_string(Path::new(file)).expect("reads")
+}
+
+/// Has a program that waits touch its memory, and sees that all of it is right.
+fn touches_and_ends(mut program: Workload) {
+    program.command(Request::Go).expect("goes");
+    let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
+    let mut events = std::iter::repeat_with(|| program.next_event(Duration::from_secs(20)));
+    assert!(events.any(|event| verified(event.expect("goes on"))));
+    let status = program.finish().expect("ends");
+    assert!(status.success());
 }
 
 #[test]
@@ -88,9 +99,9 @@ fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
         machine.state.join("json").display()
     );
     let mut command = machine.hawkeye(&script);
-    command.args(["--", crate::common::HAWKEYE, "workload", "touch"]);
+    command.args(["--", HAWKEYE, "workload", "touch"]);
     command.args(["--mib", "128", "--mapped-mib", "512", "--pages", "huge"]);
-    let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let mut program = Workload::spawn_command(command).expect("starts");
     let ready = program.wait_ready().expect("is ready");
     let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
@@ -100,12 +111,30 @@ fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
     );
     std::thread::sleep(Duration::from_millis(500));
     assert!(resident() < 300 * MIB, "{} bytes", resident());
-    program.command(Request::Go).expect("goes");
-    let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
-    let mut events = std::iter::repeat_with(|| program.next_event(Duration::from_secs(20)));
-    assert!(events.any(|event| verified(event.expect("goes on"))));
-    let status = program.finish().expect("ends");
-    assert!(status.success());
+    touches_and_ends(program);
+}
+
+#[test]
+fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
+    let Some(machine) = machine("a_warm_start_stops_under_the_mark_of_a_cgroup") else {
+        return;
+    };
+    let Ok(group) = MemoryCgroup::new("hawkeye-live-warm", 256 * MIB) else {
+        skip("a_warm_start_stops_under", "no cgroup can be made here");
+        return;
+    };
+    let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
+    let inside = group.command(Path::new(HAWKEYE), touch);
+    let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
+    command.arg(inside.get_program()).args(inside.get_args());
+    let mut program = Workload::spawn_command(command).expect("starts");
+    let ready = program.wait_ready().expect("is ready");
+    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
+    let filled = until(Duration::from_secs(10), || resident() > 128 * MIB);
+    assert!(filled, "{} bytes", resident());
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(resident() < 230 * MIB, "{} bytes", resident());
+    touches_and_ends(program);
 }
 
 #[test]

@@ -89,6 +89,7 @@ impl Filler {
             self.listen(wait);
             self.look_for_new_mappings(busy);
             self.look_at_witnesses();
+            self.peek();
             busy = self.fill_next();
             self.publish();
         }
@@ -112,7 +113,9 @@ impl Filler {
     /// How long nothing needs to be done unless somebody is heard of.
     fn pause(&self) -> Duration {
         let looks = self.warm.values().map(WarmStart::next_look);
-        let next = looks.min().map(|at| at.saturating_sub(self.now()));
+        let peek = self.predictor.next_peek().map(|(at, _)| at);
+        let next = looks.chain(peek).min();
+        let next = next.map(|at| at.saturating_sub(self.now()));
         next.map_or(IDLE, |pause| pause.min(IDLE))
     }
 
@@ -178,6 +181,25 @@ impl Filler {
             let empty = empty.ok().flatten().unwrap_or(0);
             tracing::trace!("{:?} {}: {empty} empty", task.process, task.region);
             self.predictor.looked_at(task, empty < most);
+        }
+    }
+
+    /// Looks how far programs have come in memory that is there: they cause no faults any more.
+    fn peek(&mut self) {
+        while let Some((at, task)) = self.predictor.next_peek() {
+            let now = self.now();
+            if now < at {
+                return;
+            }
+            let empty = match self.known.get(&task.process) {
+                Some(known) => self
+                    .tables
+                    .scan_zeros(&known.target, task.region, PAGES_PER_REGION),
+                None => Ok(None),
+            };
+            // No huge page any more: its owner has done something with it.
+            let empty = empty.ok().flatten().unwrap_or(0);
+            self.predictor.peeked(now, task, empty < PAGES_PER_REGION);
         }
     }
 

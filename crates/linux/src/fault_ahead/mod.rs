@@ -16,7 +16,8 @@ use frontier::Watchlist;
 use hawkeye_policy::{ProcessId, Rate};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,8 +41,20 @@ pub struct FillStatistics {
 
 /// The filler, until it is dropped.
 pub struct FaultAhead {
-    shared: Arc<Shared>,
+    // Detached from the kernel by the thread, at its end.
+    thread: Running,
     watchlist: Watchlist,
+}
+
+/// The filler while it loads what it needs into the kernel, which takes about as long as all else at a start.
+pub struct Starting {
+    thread: Running,
+    told: Receiver<Result<Watchlist, LinuxError>>,
+}
+
+/// The filler's thread; ended when dropped.
+struct Running {
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,6 +92,14 @@ impl FaultAhead {
     /// # Errors
     /// First touches can't be watched on this machine.
     pub fn start(rate: Option<Rate>) -> Result<Self, LinuxError> {
+        Self::begin(rate)?.ready()
+    }
+
+    /// Begins to start it.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn begin(rate: Option<Rate>) -> Result<Starting, LinuxError> {
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
@@ -98,14 +119,11 @@ impl FaultAhead {
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
-        let watchlist = told
-            .recv()
-            .unwrap_or_else(|_| Err(LinuxError::Bpf("the filler's thread ended".into())))?;
-        Ok(Self {
+        let thread = Running {
             shared,
-            watchlist,
             thread: Some(thread),
-        })
+        };
+        Ok(Starting { thread, told })
     }
 
     /// Follows a process from now on, with no room yet; `warm_regions` of its large mappings are filled as
@@ -121,24 +139,24 @@ impl FaultAhead {
             room_regions: 0,
             warm_regions,
         };
-        self.shared.followed().insert(process, followed);
+        self.thread.shared.followed().insert(process, followed);
         self.watchlist.add(pid)
     }
 
     /// Who is followed.
     pub fn followed(&self) -> Vec<ProcessId> {
-        self.shared.followed().keys().copied().collect()
+        self.thread.shared.followed().keys().copied().collect()
     }
 
     /// Follows a process no longer.
     pub fn leave(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
-        self.shared.followed().remove(&process);
+        self.thread.shared.followed().remove(&process);
     }
 
     /// How much may be filled ahead of a process from now on, in regions.
     pub fn set_room(&self, process: ProcessId, regions: u64) {
-        if let Some(followed) = self.shared.followed().get_mut(&process) {
+        if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
             followed.room_regions = regions;
         }
     }
@@ -147,17 +165,32 @@ impl FaultAhead {
     pub fn statistics(&self) -> FillStatistics {
         let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
         FillStatistics {
-            filled: self.shared.filled.load(Ordering::Relaxed),
-            refused: self.shared.refused.load(Ordering::Relaxed),
-            ahead: self.shared.ahead.load(Ordering::Relaxed),
-            unused: self.shared.unused.load(Ordering::Relaxed),
-            cpu: time(&self.shared.cpu_ns),
-            longest: time(&self.shared.longest_ns),
+            filled: self.thread.shared.filled.load(Ordering::Relaxed),
+            refused: self.thread.shared.refused.load(Ordering::Relaxed),
+            ahead: self.thread.shared.ahead.load(Ordering::Relaxed),
+            unused: self.thread.shared.unused.load(Ordering::Relaxed),
+            cpu: time(&self.thread.shared.cpu_ns),
+            longest: time(&self.thread.shared.longest_ns),
         }
     }
 }
 
-impl Drop for FaultAhead {
+impl Starting {
+    /// Waits until it has started.
+    ///
+    /// # Errors
+    /// First touches can't be watched on this machine.
+    pub fn ready(self) -> Result<FaultAhead, LinuxError> {
+        let ended = |_| Err(LinuxError::Bpf("the filler's thread ended".into()));
+        let watchlist = self.told.recv().unwrap_or_else(ended)?;
+        Ok(FaultAhead {
+            thread: self.thread,
+            watchlist,
+        })
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

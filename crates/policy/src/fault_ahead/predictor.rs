@@ -152,6 +152,34 @@ impl Predictor {
         }
     }
 
+    /// When to look next whether a program has come to a filled region, and at which.
+    pub fn next_peek(&self) -> Option<(Duration, Task)> {
+        let streams = self.streams.iter().flat_map(|(process, streams)| {
+            streams.iter().enumerate().filter_map(|(stream, s)| {
+                let (at, region) = s.peek()?;
+                let process = *process;
+                let which = Which { process, stream };
+                Some((
+                    at,
+                    Task {
+                        process,
+                        region,
+                        which,
+                    },
+                ))
+            })
+        });
+        streams.min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether it has.
+    pub fn peeked(&mut self, now: Duration, task: Task, halfway: bool) {
+        let settings = self.settings;
+        if let Some(stream) = self.get_mut(task.which) {
+            stream.peeked(now, halfway, &settings);
+        }
+    }
+
     /// A region that was filled and that its program has passed: is it in use?
     pub fn next_look(&self) -> Option<Task> {
         self.streams.iter().find_map(|(process, streams)| {

@@ -54,7 +54,15 @@ pub struct Stream {
     /// Whether it is filled because somebody asked for it, whatever is used.
     asked_for: bool,
     heard_at: Duration,
+    /// Time that its program takes for a step, once it was heard of twice.
+    pace: Option<Duration>,
+    /// When to look whether its program has come halfway through what is filled.
+    peek_at: Option<Duration>,
 }
+
+/// Looks at memory in between are not closer together than this: each takes some ten microseconds.
+const SHORTEST_PEEK: Duration = Duration::from_micros(500);
+const LONGEST_PEEK: Duration = Duration::from_secs(1);
 
 impl Stream {
     /// A stream that was just recognised.
@@ -69,6 +77,8 @@ impl Stream {
             witness: None,
             asked_for: false,
             heard_at: now,
+            pace: None,
+            peek_at: None,
         }
     }
 
@@ -85,6 +95,8 @@ impl Stream {
             witness: None,
             asked_for: true,
             heard_at: now,
+            pace: None,
+            peek_at: None,
         }
     }
 
@@ -115,8 +127,7 @@ impl Stream {
             return false;
         }
         let outrun = self.surplus() < u64::from(self.window);
-        self.heard_at = now;
-        self.head = at;
+        self.come_to(now, at);
         if at + 1 >= self.next {
             self.caught_up(outrun, settings);
         }
@@ -127,11 +138,56 @@ impl Stream {
         true
     }
 
-    /// Its program has come through all that was filled: the window starts again ahead of it.
-    fn caught_up(&mut self, outrun: bool, settings: &FaultAheadSettings) {
-        if self.proven && !outrun {
+    /// Its program is here now.
+    fn come_to(&mut self, now: Duration, at: i64) {
+        let steps = u32::try_from(at - self.head).unwrap_or(1).max(1);
+        let latest = now.saturating_sub(self.heard_at) / steps;
+        self.pace = Some(self.pace.map_or(latest, |pace| (pace + latest) / 2));
+        self.head = at;
+        self.heard_at = now;
+        self.peek_at = None;
+    }
+
+    /// The region halfway through what is filled, and when its program is expected to have come to it: of memory that
+    /// is there nothing is heard, so it is looked at. `None` while the window is not full.
+    pub fn peek(&self) -> Option<(Duration, RegionAddr)> {
+        let ahead = self.surplus();
+        if ahead < 2 || ahead < u64::from(self.window) || self.asked_for {
+            return None;
+        }
+        let steps = u32::try_from(ahead.div_ceil(2)).ok()?;
+        let expected = || {
+            // It may be faster now that it doesn't fault.
+            let way = self.pace? * steps / 2;
+            Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
+        };
+        let at = self.peek_at.or_else(expected)?;
+        Some((at, self.region(self.head + i64::from(steps))?))
+    }
+
+    /// Whether its program was seen to have come halfway: then the window goes on from there.
+    pub fn peeked(&mut self, now: Duration, halfway: bool, settings: &FaultAheadSettings) {
+        if halfway {
+            let steps = self.surplus().div_ceil(2);
+            self.come_to(now, self.head + steps as i64);
+            self.widen(settings);
+        } else {
+            let waited = now.saturating_sub(self.heard_at);
+            self.peek_at = Some(now + (waited / 4).clamp(SHORTEST_PEEK, LONGEST_PEEK));
+        }
+    }
+
+    fn widen(&mut self, settings: &FaultAheadSettings) {
+        if self.proven {
             let doubled = self.window.saturating_mul(2).min(settings.largest_window);
             self.window = self.window.max(doubled);
+        }
+    }
+
+    /// Its program has come through all that was filled: the window starts again ahead of it.
+    fn caught_up(&mut self, outrun: bool, settings: &FaultAheadSettings) {
+        if !outrun {
+            self.widen(settings);
         }
         let left = if self.proven && outrun {
             i64::from(settings.left_to_program)

@@ -13,6 +13,9 @@ struct World {
     /// What is there, and what of it was filled.
     there: BTreeSet<u64>,
     filled: BTreeSet<u64>,
+    touched: BTreeSet<u64>,
+    /// Whether memory that is there is looked at.
+    peeks: bool,
     faults: u64,
     now: Duration,
     in_use: bool,
@@ -29,6 +32,8 @@ impl World {
             room_regions: u64::MAX,
             there: BTreeSet::new(),
             filled: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            peeks: false,
             faults: 0,
             now: Duration::ZERO,
             in_use: true,
@@ -37,6 +42,7 @@ impl World {
 
     /// The program comes to a region from the one `step` back.
     fn touch(&mut self, at: u64, step: i32) {
+        self.touched.insert(at);
         if !self.there.insert(at) {
             return;
         }
@@ -52,6 +58,12 @@ impl World {
     fn work(&mut self, regions: usize) {
         for _ in 0..regions {
             self.now += Duration::from_micros(350);
+            let due = |(at, _): &(Duration, Task)| self.peeks && *at <= self.now;
+            while let Some((_, task)) = self.predictor.next_peek().filter(due) {
+                let at = task.region.start() / HUGE_PAGE_BYTES;
+                let halfway = self.touched.contains(&at);
+                self.predictor.peeked(self.now, task, halfway);
+            }
             while let Some(task) = self.predictor.next_look() {
                 self.predictor.looked_at(task, self.in_use);
             }
@@ -60,7 +72,7 @@ impl World {
                 room_regions: self.room_regions,
             };
             let Some(task) = self.predictor.next_fill(|_, _| Some(around.clone())) else {
-                return;
+                continue;
             };
             let at = task.region.start() / HUGE_PAGE_BYTES;
             let what = if self.there.insert(at) {
@@ -84,6 +96,41 @@ fn whoever_is_slower_than_the_filler_faults_once_a_window() {
     }
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
     assert!(world.faults <= 9 + 1000 / 64, "{} faults", world.faults);
+}
+
+#[test]
+fn whoever_is_looked_at_in_between_faults_no_more() {
+    let mut world = World::new(3000);
+    world.peeks = true;
+    for at in FIRST..FIRST + 3000 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    assert!(world.faults <= 12, "{} faults", world.faults);
+    assert_eq!(world.filled.len() as u64 + world.faults, 3000);
+}
+
+#[test]
+fn whoever_stops_is_looked_at_ever_more_rarely() {
+    let mut world = World::new(3000);
+    world.peeks = true;
+    for at in FIRST..FIRST + 500 {
+        world.touch(at, 1);
+        world.work(3);
+    }
+    let ahead = world.predictor.ahead();
+    let mut looks = 0;
+    let mut now = world.now;
+    while let Some((at, task)) = world.predictor.next_peek() {
+        now = now.max(at);
+        if now > world.now + Duration::from_secs(8) {
+            break;
+        }
+        looks += 1;
+        world.predictor.peeked(now, task, false);
+    }
+    assert!((10..60).contains(&looks), "{looks} looks in 8 s");
+    assert_eq!(world.predictor.ahead(), ahead, "nothing more is filled");
 }
 
 #[test]
