@@ -6,15 +6,17 @@ const WORDS: usize = PAGES_PER_REGION as usize / 64;
 
 /// Base pages of a region (0-511).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PageBits([u64; WORDS]);
+pub struct PageBits([u64; WORDS]);
 
 impl PageBits {
-    pub(crate) const EMPTY: Self = Self([0; WORDS]);
-    pub(crate) const FULL: Self = Self([u64::MAX; WORDS]);
+    /// None.
+    pub const EMPTY: Self = Self([0; WORDS]);
+    /// All 512.
+    pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// `count` pages (at most 512) spread evenly over the region. More contain fewer, so that a
     /// program that uses more pages keeps those that it had.
-    pub(crate) fn spread(count: u16) -> Self {
+    pub fn spread(count: u16) -> Self {
         let mut bits = Self::EMPTY;
         for k in 0..count.min(PAGES_PER_REGION) {
             // The order of reversed bits halves the widest gaps first.
@@ -23,34 +25,41 @@ impl PageBits {
         bits
     }
 
-    pub(crate) fn insert(&mut self, page: u16) {
+    /// Adds a page; one of 512 or more is no page of a region, and left out.
+    pub fn insert(&mut self, page: u16) {
         if let Some(word) = self.0.get_mut(usize::from(page / 64)) {
             *word |= 1 << (page % 64);
         }
     }
 
-    pub(crate) fn contains(self, page: u16) -> bool {
+    /// Whether a page is in the set.
+    pub fn contains(self, page: u16) -> bool {
         let word = self.0.get(usize::from(page / 64));
         word.is_some_and(|word| (word >> (page % 64)) & 1 == 1)
     }
 
-    pub(crate) fn count(self) -> u16 {
+    /// How many pages there are.
+    pub fn count(self) -> u16 {
         self.0.iter().map(|word| word.count_ones() as u16).sum()
     }
 
-    pub(crate) fn is_empty(self) -> bool {
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// Pages of both.
+    pub fn and(self, other: Self) -> Self {
         self.combine(other, |a, b| a & b)
     }
 
-    pub(crate) fn or(self, other: Self) -> Self {
+    /// Pages of either.
+    pub fn or(self, other: Self) -> Self {
         self.combine(other, |a, b| a | b)
     }
 
-    pub(crate) fn minus(self, other: Self) -> Self {
+    /// Pages that the other set doesn't have.
+    pub fn minus(self, other: Self) -> Self {
         self.combine(other, |a, b| a & !b)
     }
 
@@ -75,6 +84,61 @@ impl PageBits {
             before = word >> 63;
         }
         runs
+    }
+
+    /// `count` neighbouring pages from `first` on, as far as there are any.
+    pub fn range(first: u16, count: u16) -> Self {
+        let mut bits = Self::EMPTY;
+        let end = first.saturating_add(count).min(PAGES_PER_REGION);
+        for (index, word) in bits.0.iter_mut().enumerate() {
+            let base = index as u16 * 64;
+            let from = first.clamp(base, base + 64) - base;
+            let to = end.clamp(base, base + 64) - base;
+            if from < to {
+                *word = (u64::MAX >> (64 - (to - from))) << from;
+            }
+        }
+        bits
+    }
+
+    pub(crate) fn full(self) -> bool {
+        self == Self::FULL
+    }
+
+    pub(crate) fn remove(&mut self, page: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(page / 64)) {
+            *word &= !(1 << (page % 64));
+        }
+    }
+
+    /// The first page at or after `from` that is in the set.
+    pub(crate) fn next(self, from: u16) -> Option<u16> {
+        let mut mask = u64::MAX << (from % 64);
+        for index in usize::from(from / 64)..WORDS {
+            let left = self.0[index] & mask;
+            if left != 0 {
+                return Some(index as u16 * 64 + left.trailing_zeros() as u16);
+            }
+            mask = u64::MAX;
+        }
+        None
+    }
+
+    /// The first run of neighbours at or after `from`: its first page and how many they are.
+    pub(crate) fn next_run(self, from: u16) -> Option<(u16, u16)> {
+        let first = self.next(from)?;
+        let end = Self::FULL.minus(self).next(first);
+        Some((first, end.unwrap_or(PAGES_PER_REGION) - first))
+    }
+
+    /// All runs of neighbours, in ascending order.
+    pub(crate) fn each_run(self) -> impl Iterator<Item = (u16, u16)> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let (first, count) = self.next_run(from)?;
+            from = first + count;
+            Some((first, count))
+        })
     }
 
     /// Keeps the pages for which `keep` is true, asked in ascending order.
@@ -116,6 +180,29 @@ mod tests {
         assert_eq!(bits.runs(), 4);
         assert_eq!(PageBits::FULL.runs(), 1);
         assert_eq!(PageBits::EMPTY.runs(), 0);
+    }
+
+    #[test]
+    fn ranges_and_their_runs() {
+        for (first, count) in [
+            (0, 512),
+            (0, 1),
+            (63, 2),
+            (64, 64),
+            (5, 300),
+            (511, 1),
+            (0, 64),
+        ] {
+            let bits = PageBits::range(first, count);
+            assert_eq!(bits.count(), count);
+            assert_eq!(bits.each_run().collect::<Vec<_>>(), [(first, count)]);
+        }
+        assert!(PageBits::range(512, 1).is_empty() && PageBits::range(3, 0).is_empty());
+        assert_eq!(PageBits::range(500, 100), PageBits::range(500, 12));
+        let bits = PageBits::range(3, 4).or(PageBits::range(100, 60));
+        assert_eq!(bits.each_run().collect::<Vec<_>>(), [(3, 4), (100, 60)]);
+        assert_eq!(bits.next_run(5), Some((5, 2)));
+        assert_eq!(bits.next_run(160), None);
     }
 
     #[test]

@@ -1,0 +1,277 @@
+//! A program accesses memory: page faults.
+
+use super::fault_policies::FirstTouch;
+use super::payer::{Paid, Payer};
+use super::promoting::number;
+use super::region::Region;
+use super::space::{Faults, by_region, first_page, pages_of};
+use super::{Kernel, KernelError, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+/// What a program does with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads.
+    Read,
+    /// Writes something other than zeros.
+    Write,
+    /// Fills it with zeros.
+    WriteZeros,
+}
+
+impl Access {
+    fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether other than zeros is written, if anything is.
+    fn written(self) -> Option<bool> {
+        self.writes().then_some(self == Self::Write)
+    }
+}
+
+/// What accesses brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Time in faults, paid by the program; what direct reclaim and compaction took is part of it.
+    pub paid: Paid,
+    /// Faults by kind.
+    pub faults: Faults,
+    /// Base pages zeroed in faults.
+    pub zeroed: u64,
+    /// Pages written for the first time that no zeroing had brought into the caches; each makes the program wait
+    /// [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer, which is not part of `paid`.
+    pub cold: u64,
+}
+
+/// What the faults of one call add up to.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    pub(super) time: Duration,
+    pub(super) faults: Faults,
+    pub(super) zeroed: u64,
+    pub(super) cold: u64,
+}
+
+/// Why a page faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// Nothing is there.
+    Missing,
+    /// It is in swap.
+    Swapped,
+    /// A write to the shared zero page.
+    ZeroPage,
+    /// A write to a page that relatives may have.
+    Shared,
+}
+
+impl Kernel {
+    /// A program accesses every base page of a range in ascending order.
+    ///
+    /// # Errors
+    /// A range that isn't mapped; or no memory left, with what came before done.
+    pub fn touch(
+        &mut self,
+        space: SpaceId,
+        bytes: Range<u64>,
+        access: Access,
+    ) -> Result<Touched, KernelError> {
+        let pages = pages_of(&bytes)?;
+        if !self.space(space)?.is_mapped(&pages) {
+            return Err(KernelError::NotMapped {
+                space,
+                start: bytes.start,
+                end: bytes.end,
+            });
+        }
+        let mut sum = Sum::default();
+        let mut outcome = Ok(());
+        for (region, first, count) in by_region(pages) {
+            let pages = PageBits::range(first, count);
+            outcome = self.touch_in_region(space, region, pages, access, &mut sum);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let touched = self.conclude(space, sum);
+        outcome.map(|()| touched)
+    }
+
+    /// The same for some pages of one region, all of which must be mapped.
+    ///
+    /// # Errors
+    /// As [`touch`](Self::touch).
+    pub fn touch_pages(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+        access: Access,
+    ) -> Result<Touched, KernelError> {
+        let region = number(region);
+        for (first, count) in pages.each_run() {
+            let start = first_page(region) + u64::from(first);
+            let run = start..start + u64::from(count);
+            if !self.space(space)?.is_mapped(&run) {
+                return Err(KernelError::NotMapped {
+                    space,
+                    start: run.start * BASE_PAGE_BYTES,
+                    end: run.end * BASE_PAGE_BYTES,
+                });
+            }
+        }
+        let mut sum = Sum::default();
+        let outcome = self.touch_in_region(space, region, pages, access, &mut sum);
+        let touched = self.conclude(space, sum);
+        outcome.map(|()| touched)
+    }
+
+    fn conclude(&mut self, space: SpaceId, sum: Sum) -> Touched {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.faults.add(&sum.faults);
+        }
+        let paid = self.pay(Payer::Program(space), sum.time);
+        self.debug_check();
+        Touched {
+            paid,
+            faults: sum.faults,
+            zeroed: sum.zeroed,
+            cold: sum.cold,
+        }
+    }
+
+    fn touch_in_region(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        pages: PageBits,
+        access: Access,
+        sum: &mut Sum,
+    ) -> Result<(), KernelError> {
+        let mut from = 0;
+        while from < PAGES_PER_REGION {
+            let table = &mut self.space_mut(space)?.table;
+            let found = table.touch(region);
+            let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
+            let faulting = ahead.minus(found.accessible(access));
+            let next = faulting.next_run(0);
+            // What lies before the next fault was accessed by then: reclaim in that fault may take it.
+            let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
+            let before = ahead.and(PageBits::range(from, until - from));
+            sum.cold += u64::from(found.touched(before, access.written()));
+            let Some((first, count)) = next else {
+                break;
+            };
+            let (cause, count) = found.cause(first, count);
+            from = first + self.fault(space, region, first, count, cause, access, sum)?;
+            let table = &mut self.space_mut(space)?.table;
+            let done = pages.and(PageBits::range(first, from - first));
+            sum.cold += u64::from(table.touch(region).touched(done, access.written()));
+        }
+        Ok(())
+    }
+
+    /// Handles faults on neighbouring pages, all of one cause; returns how many pages were dealt with, at least one.
+    #[allow(clippy::too_many_arguments)]
+    fn fault(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        first: u16,
+        count: u16,
+        cause: Cause,
+        access: Access,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        match cause {
+            Cause::Shared => self.copy_on_write(space, region, first, sum),
+            Cause::Swapped => self.swap_in(space, region, first, count, sum),
+            Cause::ZeroPage => {
+                let found = self.space_mut(space)?.table.touch(region);
+                if !found.huge_zero {
+                    let got = self.map_base(space, region, first, count, sum)?;
+                    sum.faults.zero_page_writes += u64::from(got);
+                    return Ok(got);
+                }
+                // The huge zero page makes room for a huge page, or becomes 512 small ones.
+                found.zero_mapped = PageBits::EMPTY;
+                found.huge_zero = false;
+                if self.map_huge(space, region, sum)? {
+                    return Ok(count);
+                }
+                let found = self.space_mut(space)?.table.touch(region);
+                found.zero_mapped = PageBits::FULL;
+                found.untouched = false;
+                let got = self.map_base(space, region, first, count, sum)?;
+                sum.faults.zero_page_writes += u64::from(got);
+                Ok(got)
+            }
+            Cause::Missing => self.first_touch(space, region, first, count, access, sum),
+        }
+    }
+
+    fn first_touch(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        first: u16,
+        count: u16,
+        access: Access,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        let choice = self.choice(space, region)?;
+        if access == Access::Read && self.faults.shares_zero_page() {
+            return self.map_zero_page(space, region, (first, count), choice, sum);
+        }
+        match choice {
+            FirstTouch::Huge { .. } => {
+                if self.map_huge(space, region, sum)? {
+                    self.frontier.first_touches(space, region, 1);
+                    return Ok(count);
+                }
+            }
+            FirstTouch::Reserve => self.reserve(space, region),
+            FirstTouch::Base => {}
+        }
+        let got = self.map_base(space, region, first, count, sum)?;
+        sum.faults.base += u64::from(got);
+        self.frontier.first_touches(space, region, got);
+        Ok(got)
+    }
+}
+
+impl Region {
+    /// Pages that can be accessed like this without a fault.
+    fn accessible(&self, access: Access) -> PageBits {
+        if access.writes() {
+            self.present.minus(self.shared)
+        } else {
+            self.present.or(self.zero_mapped)
+        }
+    }
+
+    /// Why the first of these pages faults, and how many of them do for the same reason.
+    fn cause(&self, first: u16, count: u16) -> (Cause, u16) {
+        let causes = [
+            (Cause::Shared, self.shared),
+            (Cause::Swapped, self.swapped),
+            (Cause::ZeroPage, self.zero_mapped),
+        ];
+        let alike = |pages: PageBits| {
+            let run = pages.next_run(first).filter(|(start, _)| *start == first);
+            run.map_or(0, |(_, alike)| alike.min(count))
+        };
+        let known = causes.into_iter().find(|(_, pages)| pages.contains(first));
+        known.map_or_else(
+            || {
+                let mapped = self.present.or(self.swapped).or(self.zero_mapped);
+                (Cause::Missing, alike(PageBits::FULL.minus(mapped)))
+            },
+            |(cause, pages)| (cause, alike(pages)),
+        )
+    }
+}

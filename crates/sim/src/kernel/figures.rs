@@ -1,0 +1,183 @@
+//! What is known of a kernel and its address spaces, for engines, policies and reports.
+
+use super::payer::KernelThread;
+use super::promoting::number;
+use super::space::Faults;
+use super::{Kernel, KernelCosts, KernelError, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{Content, PhysicalMemory};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, MemoryUse, RegionAddr, RegionSample};
+use std::time::Duration;
+
+/// One address space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceFigures {
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Memory under huge pages.
+    pub huge_bytes: u64,
+    /// Memory in swap.
+    pub swapped_bytes: u64,
+    /// Faults so far.
+    pub faults: Faults,
+    /// System time its program was charged so far.
+    pub system_time: Duration,
+}
+
+/// The machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryFigures {
+    /// All memory.
+    pub total_bytes: u64,
+    /// Free.
+    pub free_bytes: u64,
+    /// Free and known to be zero.
+    pub zeroed_bytes: u64,
+    /// The page cache.
+    pub cached_bytes: u64,
+    /// Swap in use.
+    pub swapped_bytes: u64,
+    /// Free huge pages that were zeroed.
+    pub zeroed_huge_frames: u64,
+    /// Other free huge pages.
+    pub dirty_huge_frames: u64,
+    /// Partly populated reservations.
+    pub reservations: u64,
+    /// Reservations that were broken for lack of memory.
+    pub broken_reservations: u64,
+    /// Free memory fragmentation index for huge pages (0-1).
+    pub fmfi: f64,
+}
+
+impl Kernel {
+    /// One address space.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn space_figures(&self, space: SpaceId) -> Result<SpaceFigures, KernelError> {
+        let space = self.space(space)?;
+        Ok(SpaceFigures {
+            rss_bytes: space.resident * BASE_PAGE_BYTES,
+            huge_bytes: space.huge * HUGE_PAGE_BYTES,
+            swapped_bytes: space.swapped * BASE_PAGE_BYTES,
+            faults: space.faults,
+            system_time: space.charged,
+        })
+    }
+
+    /// The machine.
+    pub fn figures(&self) -> MemoryFigures {
+        let memory = &self.memory;
+        MemoryFigures {
+            total_bytes: memory.frames() * BASE_PAGE_BYTES,
+            free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
+            zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
+            cached_bytes: self.cache.pages * BASE_PAGE_BYTES,
+            swapped_bytes: self.swap.used * BASE_PAGE_BYTES,
+            zeroed_huge_frames: memory.free_huge_frames(Content::Zeroed),
+            dirty_huge_frames: memory.free_huge_frames(Content::Dirty),
+            reservations: self.reservations.len(),
+            broken_reservations: self.reservations.broken,
+            fmfi: memory.fmfi(),
+        }
+    }
+
+    /// Memory in use as the manager sees it: what is neither free nor page cache.
+    pub fn memory_use(&self) -> MemoryUse {
+        let figures = self.figures();
+        MemoryUse {
+            used_bytes: figures.total_bytes - figures.free_bytes - figures.cached_bytes,
+            total_bytes: figures.total_bytes,
+        }
+    }
+
+    /// Living address spaces, oldest first.
+    pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
+        self.spaces.keys().copied()
+    }
+
+    /// CPU time of a thread of the kernel so far.
+    pub fn thread_time(&self, thread: KernelThread) -> Duration {
+        self.by_thread.get(&thread).copied().unwrap_or_default()
+    }
+
+    /// Time that the manager was charged so far.
+    pub fn manager_time(&self) -> Duration {
+        self.by_manager
+    }
+
+    /// What things cost.
+    pub fn costs(&self) -> &KernelCosts {
+        &self.costs
+    }
+
+    /// The frames.
+    pub fn memory(&self) -> &PhysicalMemory {
+        &self.memory
+    }
+
+    /// All regions with anything in them, in address order. Access figures are those that reclaim goes by; an engine with
+    /// a model of the processor replaces them.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>, KernelError> {
+        let regions = self.space(space)?.table.iter();
+        Ok(regions
+            .filter_map(|(region, found)| found.sample(address(region)))
+            .collect())
+    }
+
+    /// One region, if there is anything in it.
+    pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
+        let found = self.spaces.get(&space)?.table.get(number(region))?;
+        found.sample(region)
+    }
+
+    /// Base pages of a region that hold something other than zeros, in memory or in swap.
+    pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+        let found = self
+            .spaces
+            .get(&space)
+            .and_then(|s| s.table.get(number(region)));
+        found.map_or(PageBits::EMPTY, |found| found.nonzero)
+    }
+
+    /// Base pages of a region that have a frame of their own.
+    pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+        let found = self
+            .spaces
+            .get(&space)
+            .and_then(|s| s.table.get(number(region)));
+        found.map_or(PageBits::EMPTY, |found| found.present)
+    }
+
+    /// Memory that holds something other than zeros: what the program really uses.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn useful_bytes(&self, space: SpaceId) -> Result<u64, KernelError> {
+        let regions = self.space(space)?.table.iter();
+        let pages = regions.map(|(_, r)| u64::from(r.nonzero.and(r.present).count()));
+        Ok(pages.sum::<u64>() * BASE_PAGE_BYTES)
+    }
+
+    /// The time to clear a space's access bits, and to read them: what sampling takes.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration), KernelError> {
+        let space = self.space(space)?;
+        let regions = space.table.iter().count() as u64 - space.huge;
+        let costs = &self.costs;
+        let sum = |base, huge| Duration::from_nanos(regions * base + space.huge * huge);
+        Ok((
+            sum(costs.clear_region_ns, costs.clear_huge_ns),
+            sum(costs.read_region_ns, costs.read_huge_ns),
+        ))
+    }
+}
+
+fn address(region: u64) -> RegionAddr {
+    RegionAddr::containing(region * HUGE_PAGE_BYTES)
+}

@@ -1,0 +1,38 @@
+//! Fork: a child with the same memory, copied when either writes.
+
+use super::costs::times;
+use super::payer::{Paid, Payer};
+use super::{Kernel, KernelError, SpaceId};
+
+impl Kernel {
+    /// A copy of an address space. Its pages are shared until one of both writes to them; reservations stay with the
+    /// parent, which pays for copying the page table.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn fork(&mut self, parent: SpaceId) -> Result<(SpaceId, Paid), KernelError> {
+        let found = self.space_mut(parent)?;
+        let mut regions = 0;
+        for (_, region) in found.table.iter_mut() {
+            region.shared = region.present;
+            regions += 1;
+        }
+        let (family, mut table) = (found.family, found.table.clone());
+        let mappings = found.mappings.clone();
+        let (resident, huge, swapped) = (found.resident, found.huge, found.swapped);
+        for (_, region) in table.iter_mut() {
+            region.reservation = None;
+        }
+        let child = self.add_space(family);
+        let copy = self.space_mut(child)?;
+        (copy.table, copy.mappings) = (table, mappings);
+        (copy.resident, copy.huge, copy.swapped) = (resident, huge, swapped);
+        self.swap.used += swapped;
+        let paid = self.pay(
+            Payer::Program(parent),
+            times(regions, self.costs.fork_region_ns),
+        );
+        self.debug_check();
+        Ok((child, paid))
+    }
+}

@@ -1,0 +1,133 @@
+//! A program gives memory back.
+
+use super::costs::times;
+use super::payer::{Paid, Payer};
+use super::promoting::number;
+use super::space::{by_region, first_page, pages_of};
+use super::{Kernel, KernelError, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_policy::RegionAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+impl Kernel {
+    /// Frees what is in a range and leaves it mapped (`MADV_DONTNEED`): it reads as zeros afterwards. Huge pages that are
+    /// freed in part are split at once (Linux 4.3; since 4.5 their rest is given back when memory is short).
+    ///
+    /// # Errors
+    /// No whole pages.
+    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid, KernelError> {
+        let pages = pages_of(&bytes)?;
+        let time = self.free_range(space, pages)?;
+        let paid = self.pay(Payer::Program(space), time);
+        self.debug_check();
+        Ok(paid)
+    }
+
+    /// The same for some pages of one region.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn free_pages(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+    ) -> Result<Paid, KernelError> {
+        let time = self.free_in_region(space, number(region), pages)?;
+        let paid = self.pay(Payer::Program(space), time);
+        self.debug_check();
+        Ok(paid)
+    }
+
+    /// Frees what is in a range and unmaps it (`munmap`).
+    ///
+    /// # Errors
+    /// No whole pages.
+    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid, KernelError> {
+        let pages = pages_of(&bytes)?;
+        let time = self.unmap_pages(space, pages)?;
+        let paid = self.pay(Payer::Program(space), time);
+        self.debug_check();
+        Ok(paid)
+    }
+
+    pub(crate) fn unmap_pages(
+        &mut self,
+        space: SpaceId,
+        pages: Range<u64>,
+    ) -> Result<Duration, KernelError> {
+        let time = self.free_range(space, pages.clone())?;
+        let owned = self.space_mut(space)?;
+        owned.unmap(&pages);
+        // Page tables go where nothing is mapped any more.
+        for (region, _, _) in by_region(pages) {
+            let all = first_page(region)..first_page(region + 1);
+            let mapped = owned.mappings.range(..all.end).next_back();
+            if mapped.is_none_or(|(_, mapping)| mapping.end <= all.start) {
+                owned.table.remove(region);
+            }
+        }
+        Ok(time)
+    }
+
+    fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration, KernelError> {
+        let mut time = Duration::ZERO;
+        for (region, first, count) in by_region(pages) {
+            let pages = PageBits::range(first, count);
+            time += self.free_in_region(space, region, pages)?;
+        }
+        Ok(time)
+    }
+
+    fn free_in_region(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        pages: PageBits,
+    ) -> Result<Duration, KernelError> {
+        let owned = self.space_mut(space)?;
+        let Some(found) = owned.table.get_mut(region) else {
+            return Ok(Duration::ZERO);
+        };
+        if let Some(block) = found.huge.filter(|_| pages.full()) {
+            owned.table.remove(region);
+            owned.huge -= 1;
+            owned.resident -= 512;
+            let (page, run) = Self::huge_run(block, region);
+            self.release(space, page, run);
+            return Ok(self.freeing_time(0, 1));
+        }
+        let mut time = Duration::ZERO;
+        if self.split_huge(space, region)? {
+            time += times(1, self.costs.split_ns + self.costs.shoot_down_ns);
+        }
+        let owned = self.space_mut(space)?;
+        let found = owned.table.touch(region);
+        let gone = found.present.and(pages);
+        let mut runs = Vec::new();
+        for (first, count) in gone.each_run() {
+            runs.extend(found.frames.within(first, count));
+            found.unmap(first, count);
+        }
+        let swapped = u64::from(found.swapped.and(pages).count());
+        found.swapped = found.swapped.minus(pages);
+        found.nonzero = found.nonzero.minus(pages);
+        found.accessed = found.accessed.minus(pages);
+        if found.huge_zero {
+            found.huge_zero = false;
+            found.untouched = pages.full();
+        }
+        found.zero_mapped = found.zero_mapped.minus(pages);
+        owned.resident -= u64::from(gone.count());
+        owned.swapped -= swapped;
+        self.swap.used -= swapped;
+        for run in runs {
+            self.release(space, first_page(region) + u64::from(run.first), run);
+        }
+        if !gone.is_empty() {
+            self.leave_reservation(space, region);
+        }
+        Ok(time + self.freeing_time(gone.count().into(), 0))
+    }
+}

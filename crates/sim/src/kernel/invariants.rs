@@ -1,0 +1,167 @@
+//! What holds at any time.
+
+use super::region::Region;
+use super::space::{AddressSpace, first_page};
+use super::{BrokenKernel, Kernel, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{FrameRun, Owner};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
+use std::collections::BTreeSet;
+
+/// Machines up to this many frames (512 MiB) are checked in full after every call of a debug build; larger ones when
+/// somebody asks.
+const SMALL: u64 = 1 << 17;
+
+impl Kernel {
+    /// Checks that the model doesn't contradict itself: frames are conserved, every mapped page is backed by exactly one
+    /// frame of its family, zeroed frames are free, counts are right, reservations are consistent.
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<(), BrokenKernel> {
+        self.memory.check().map_err(BrokenKernel::Frames)?;
+        let mut mapped = 0;
+        let mut shared = BTreeSet::new();
+        let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
+        for (id, space) in &self.spaces {
+            self.check_counts(space)?;
+            swapped += space.swapped;
+            let alone = !self.has_relatives(space.family);
+            for (number, region) in space.table.iter() {
+                self.check_region(*id, space.family, number, region)?;
+                if alone {
+                    mapped += u64::from(region.present.count());
+                } else {
+                    let frames = (0..PAGES_PER_REGION).filter(|p| region.present.contains(*p));
+                    shared.extend(frames.filter_map(|page| region.frame(page)));
+                }
+                if let Some(reservation) = region.reservation {
+                    reservations += 1;
+                    reserved += self.unused_frames(reservation.block);
+                }
+            }
+        }
+        let count = |what, counted, there| {
+            if counted == there {
+                Ok(())
+            } else {
+                Err(BrokenKernel::Count {
+                    what,
+                    counted,
+                    there,
+                })
+            }
+        };
+        count("pages in swap", self.swap.used, swapped)?;
+        count("reservations", self.reservations.len(), reservations)?;
+        for (page, frame) in self.cache.iter() {
+            if self.memory.owner(frame) != Some(Owner::Cache { page }) {
+                return Err(BrokenKernel::Frames(
+                    "a cached page is in a frame of somebody else",
+                ));
+            }
+        }
+        count(
+            "cached pages",
+            self.cache.pages,
+            self.cache.iter().count() as u64,
+        )?;
+        let owned = self.memory.frames() - self.memory.free_frames() - self.memory.kernel_frames();
+        let known = mapped + shared.len() as u64 + reserved + self.cache.pages;
+        count("frames in use", owned, known)
+    }
+
+    pub(crate) fn debug_check(&self) {
+        if cfg!(debug_assertions) && self.memory.frames() <= SMALL {
+            let broken = self.check().err();
+            assert!(broken.is_none(), "{broken:?}");
+        }
+    }
+
+    fn check_counts(&self, space: &AddressSpace) -> Result<(), BrokenKernel> {
+        let sum = |of: fn(&Region) -> u64| space.table.iter().map(|(_, r)| of(r)).sum::<u64>();
+        let counts = [
+            (
+                "resident pages",
+                space.resident,
+                sum(|r| r.present.count().into()),
+            ),
+            ("huge pages", space.huge, sum(|r| r.huge.is_some().into())),
+            (
+                "swapped pages",
+                space.swapped,
+                sum(|r| r.swapped.count().into()),
+            ),
+        ];
+        for (what, counted, there) in counts {
+            if counted != there {
+                return Err(BrokenKernel::Count {
+                    what,
+                    counted,
+                    there,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_region(
+        &self,
+        space: SpaceId,
+        family: u32,
+        number: u64,
+        region: &Region,
+    ) -> Result<(), BrokenKernel> {
+        let broken = |rule| {
+            Err(BrokenKernel::Region {
+                space,
+                region: number * HUGE_PAGE_BYTES,
+                rule,
+            })
+        };
+        let disjoint = |a: PageBits, b: PageBits| a.and(b).is_empty();
+        let (present, zero) = (region.present, region.zero_mapped);
+        if !(disjoint(present, zero)
+            && disjoint(present, region.swapped)
+            && disjoint(zero, region.swapped))
+        {
+            return broken("a page is in one place only");
+        }
+        let of_present = [region.shared, region.written, region.accessed.minus(zero)];
+        if !of_present.iter().all(|set| set.within(present)) {
+            return broken("only present pages are shared, written or accessed");
+        }
+        if !region.nonzero.within(present.or(region.swapped)) {
+            return broken("only present and swapped pages hold anything");
+        }
+        if region.huge.is_some() && !(present.full() && region.frames.iter().next().is_none()) {
+            return broken("all of a huge page is present");
+        }
+        let mut backed = PageBits::EMPTY;
+        for page in (0..PAGES_PER_REGION).filter(|page| present.contains(*page)) {
+            let owner = Owner::Anonymous {
+                family,
+                page: first_page(number) + u64::from(page),
+            };
+            let frame = region.frame(page);
+            if frame.and_then(|frame| self.memory.owner(frame)) != Some(owner) {
+                return broken("a present page has a frame of its own");
+            }
+            backed.insert(page);
+        }
+        for run in region.frames.iter() {
+            if !PageBits::range(run.first, run.count).within(backed) {
+                return broken("only present pages have frames");
+            }
+        }
+        Ok(())
+    }
+
+    fn unused_frames(&self, block: u32) -> u64 {
+        let start = FrameRun::of_block(block).first;
+        let frames = start..start + u32::from(PAGES_PER_REGION);
+        let reserved =
+            |frame: &u32| matches!(self.memory.owner(*frame), Some(Owner::Reserved { .. }));
+        frames.filter(reserved).count() as u64
+    }
+}

@@ -1,0 +1,207 @@
+//! What a fault maps.
+
+use super::costs::times;
+use super::fault_policies::{FirstTouch, Zeroing};
+use super::faulting::Sum;
+use super::region::Reservation;
+use super::space::first_page;
+use super::{Kernel, KernelError, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{Allocated, Content, FrameRun, Owner};
+use hawkeye_policy::PAGES_PER_REGION;
+use std::time::Duration;
+
+impl Kernel {
+    /// How a region is to be mapped: the policy's choice while nothing is in it, and base pages then.
+    pub(super) fn choice(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+    ) -> Result<FirstTouch, KernelError> {
+        let policy = self.faults.clone();
+        let space = self.space_mut(space)?;
+        let untouched = space.table.touch(region).untouched;
+        let advice = space.region_advice(region).filter(|_| untouched);
+        Ok(advice.map_or(FirstTouch::Base, |advice| policy.first_touch(advice)))
+    }
+
+    pub(super) fn map_zero_page(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        (first, count): (u16, u16),
+        choice: FirstTouch,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        let fault_ns = self.costs.base_fault_ns;
+        let found = self.space_mut(space)?.table.touch(region);
+        if matches!(choice, FirstTouch::Huge { .. }) {
+            found.zero_mapped = PageBits::FULL;
+            found.huge_zero = true;
+            sum.faults.zero_page += 1;
+            sum.time += times(1, fault_ns);
+        } else {
+            found.zero_mapped = found.zero_mapped.or(PageBits::range(first, count));
+            found.untouched = false;
+            sum.faults.zero_page += u64::from(count);
+            sum.time += times(count.into(), fault_ns);
+        }
+        Ok(count)
+    }
+
+    /// Maps a huge page, if the policy lets the region have one and there is one.
+    pub(super) fn map_huge(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        sum: &mut Sum,
+    ) -> Result<bool, KernelError> {
+        let FirstTouch::Huge { compact } = self.choice(space, region)? else {
+            return Ok(false);
+        };
+        let owner = self.owner(space, first_page(region))?;
+        let got = self.huge_frame(Content::Zeroed, owner, compact, &mut sum.time);
+        let Some(got) = got else {
+            return Ok(false);
+        };
+        sum.time += times(1, self.costs.huge_fault_ns);
+        let (cold, zeroed) = self.zero_in_fault(&got, true, &mut sum.time);
+        sum.zeroed += zeroed;
+        sum.faults.huge += 1;
+        let space = self.space_mut(space)?;
+        space.resident += u64::from(PAGES_PER_REGION);
+        space.huge += 1;
+        let found = space.table.touch(region);
+        found.become_huge(crate::memory::block_of(got.frames.first));
+        found.cold = cold;
+        Ok(true)
+    }
+
+    /// Maps zeroed base pages, as many as there is memory for at once.
+    pub(super) fn map_base(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        first: u16,
+        count: u16,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        let page = first_page(region) + u64::from(first);
+        let owner = self.owner(space, page)?;
+        let reservation = self.space_mut(space)?.table.touch(region).reservation;
+        let got = match reservation {
+            Some(reservation) => {
+                let frames = FrameRun {
+                    first: FrameRun::of_block(reservation.block).first + u32::from(first),
+                    count: count.into(),
+                };
+                self.memory.hand_over(frames, owner);
+                let dirty = if reservation.zeroed { 0 } else { frames.count };
+                Allocated { frames, dirty }
+            }
+            None => self.base_frames(space, count, Content::Zeroed, owner, &mut sum.time)?,
+        };
+        let frames = got.frames;
+        sum.time += times(frames.count.into(), self.costs.base_fault_ns);
+        let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
+        sum.zeroed += zeroed;
+        let owned = self.space_mut(space)?;
+        owned.resident += u64::from(frames.count);
+        let found = owned.table.touch(region);
+        found.map(first, frames);
+        found.cold = cold;
+        self.populated(space, region, &mut sum.time);
+        Ok(frames.count as u16)
+    }
+
+    /// Zeroes what a fault has to zero; says whether memory was mapped that is in no cache, and how many base pages were
+    /// zeroed.
+    fn zero_in_fault(&self, got: &Allocated, huge: bool, time: &mut Duration) -> (bool, u64) {
+        let all = match self.faults.zeroing() {
+            Zeroing::Never => return (true, 0),
+            Zeroing::InFault => got.frames.count,
+            Zeroing::InAdvance => got.dirty,
+        };
+        *time += self.zeroing_time(all, huge);
+        (all == 0, all.into())
+    }
+
+    pub(super) fn swap_in(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        first: u16,
+        count: u16,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        let owner = self.owner(space, first_page(region) + u64::from(first))?;
+        let got = self.base_frames(space, count, Content::Dirty, owner, &mut sum.time)?;
+        let pages = u64::from(got.frames.count);
+        sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
+        sum.time += self.swap.read(pages);
+        sum.faults.swapped_in += pages;
+        self.swap.used -= pages;
+        let space = self.space_mut(space)?;
+        space.resident += pages;
+        space.swapped -= pages;
+        space.table.touch(region).map(first, got.frames);
+        Ok(got.frames.count as u16)
+    }
+
+    pub(super) fn copy_on_write(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        page: u16,
+        sum: &mut Sum,
+    ) -> Result<u16, KernelError> {
+        let family = self.space(space)?.family;
+        let number = first_page(region) + u64::from(page);
+        let found = self.space_mut(space)?.table.touch(region);
+        let Some(frame) = found.frame(page) else {
+            return Ok(1);
+        };
+        if !self.is_mapped_by_relative(space, family, number, frame) {
+            let found = self.space_mut(space)?.table.touch(region);
+            found.shared.remove(page);
+            sum.faults.reused += 1;
+            sum.time += times(1, self.costs.reuse_fault_ns);
+            return Ok(1);
+        }
+        // As since Linux 5.8 a huge page is split and one base page copied; before, all of it was copied if possible.
+        self.split_huge(space, region)?;
+        let owner = self.owner(space, number)?;
+        let got = self.base_frames(space, 1, Content::Dirty, owner, &mut sum.time)?;
+        sum.time += times(1, self.costs.base_fault_ns + self.costs.copy_base_ns);
+        sum.faults.copied += 1;
+        // What relatives have is not reclaimed, so it is still there.
+        let found = self.space_mut(space)?.table.touch(region);
+        found.unmap(page, 1);
+        found.map(page, got.frames);
+        Ok(1)
+    }
+
+    /// The owner of the frame behind a page.
+    pub(crate) fn owner(&self, space: SpaceId, page: u64) -> Result<Owner, KernelError> {
+        let family = self.space(space)?.family;
+        Ok(Owner::Anonymous { family, page })
+    }
+
+    /// A reservation for a region that has none, if a huge frame is free.
+    pub(super) fn reserve(&mut self, space: SpaceId, region: u64) {
+        let page = first_page(region);
+        let owner = Owner::Reserved {
+            space: space.0,
+            page,
+        };
+        let mut nothing = Duration::ZERO;
+        let got = self.huge_frame(Content::Zeroed, owner, false, &mut nothing);
+        if let (Some(got), Ok(space)) = (got, self.space_mut(space)) {
+            space.table.touch(region).reservation = Some(Reservation {
+                block: crate::memory::block_of(got.frames.first),
+                zeroed: got.dirty == 0,
+                used: 0,
+            });
+        }
+    }
+}

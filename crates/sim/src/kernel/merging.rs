@@ -1,0 +1,90 @@
+//! Same-page merging of zeros at a host (KSM with `use_zero_pages`, in outline).
+//!
+//! KSM merges pages of equal content; of content this model knows only zeros, which is what free memory of a guest that
+//! zeroes in advance holds (paper, section 4). A page is merged when the scan first comes to it; KSM waits until it has not
+//! changed from one scan to the next.
+
+use super::costs::times;
+use super::{Kernel, SpaceId};
+use crate::memory::FrameTouch;
+use std::time::Duration;
+
+/// Where the scan goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MergeCursor {
+    space: u32,
+    region: u64,
+}
+
+impl Kernel {
+    /// For a guest: starts to write down which of its frames are handed out and zeroed.
+    pub fn record_frame_touches(&mut self) {
+        self.memory.record_touches();
+    }
+
+    /// For a guest: what happened to its frames since this was last asked. Its host sees that as accesses to the address
+    /// space in which the guest's memory lies, frame by page.
+    pub fn take_frame_touches(&mut self) -> Vec<FrameTouch> {
+        self.memory.take_touches()
+    }
+
+    /// Lets same-page merging look at an address space (`MADV_MERGEABLE` on all of it), as a virtual machine's is.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn set_mergeable(
+        &mut self,
+        space: SpaceId,
+        mergeable: bool,
+    ) -> Result<(), super::KernelError> {
+        self.space_mut(space)?.mergeable = mergeable;
+        Ok(())
+    }
+
+    /// Scans at least `pages` present pages, whole regions at a time; returns pages scanned and pages merged.
+    pub(crate) fn merge(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
+        let (mut scanned, mut merged) = (0, 0);
+        let mut wrapped = false;
+        while scanned < pages {
+            let Some((space, region)) = self.next_mergeable() else {
+                self.threads.merging_at = MergeCursor::default();
+                if wrapped {
+                    break;
+                }
+                wrapped = true;
+                continue;
+            };
+            self.threads.merging_at = MergeCursor {
+                space: space.0,
+                region: region + 1,
+            };
+            let found = self.spaces.get(&space).and_then(|s| s.table.get(region));
+            let Some(found) = found else {
+                continue;
+            };
+            let present = u64::from(found.present.count());
+            let zeros = !found.present.minus(found.nonzero).is_empty();
+            scanned += present;
+            if !zeros {
+                *time += times(present, self.costs.scan_used_ns);
+                continue;
+            }
+            // KSM splits a huge page to merge a part of it.
+            if self.split_huge(space, region) == Ok(true) {
+                *time += times(1, self.costs.split_ns + self.costs.shoot_down_ns);
+            }
+            merged += u64::from(self.drop_zeros(space, region, time).unwrap_or(0));
+        }
+        (scanned, merged)
+    }
+
+    fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
+        let at = self.threads.merging_at;
+        let first = SpaceId(at.space);
+        self.spaces.range(first..).find_map(|(id, space)| {
+            let from = if *id == first { at.region } else { 0 };
+            let region = space.table.next(from).filter(|_| space.mergeable)?;
+            Some((*id, region))
+        })
+    }
+}

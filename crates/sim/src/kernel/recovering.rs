@@ -1,0 +1,125 @@
+//! Pages of zeros: found, and given back.
+
+use super::costs::times;
+use super::payer::{Paid, Payer};
+use super::promoting::number;
+use super::space::first_page;
+use super::{Kernel, KernelError, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::time::Duration;
+
+/// What a search for zeros found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroPages {
+    /// Base pages that hold only zeros, up to as many as were enough.
+    pub zero_pages: u16,
+    /// Time.
+    pub paid: Paid,
+}
+
+/// What a recovery brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeDuplicated {
+    /// Resident memory that the address space has less of.
+    pub bytes: u64,
+    /// Base pages of the region that still have memory of their own.
+    pub left_present: u16,
+    /// Time.
+    pub paid: Paid,
+}
+
+impl Kernel {
+    /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Others are left at their
+    /// first byte that isn't zero (paper, section 3.2).
+    ///
+    /// # Errors
+    /// A region that is no huge page.
+    pub fn scan_zeros(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        enough: u16,
+        payer: Payer,
+    ) -> Result<ZeroPages, KernelError> {
+        let found = self.space(space)?.table.get(number(region));
+        let found = found.filter(|found| found.huge.is_some());
+        let found = found.ok_or(KernelError::NotHuge(space, region))?;
+        let zeros = PageBits::FULL.minus(found.nonzero);
+        let mut seen: u16 = 0;
+        let mut end = PAGES_PER_REGION;
+        for (first, count) in zeros.each_run() {
+            if seen + count >= enough {
+                end = first + (enough - seen);
+                seen = enough;
+                break;
+            }
+            seen += count;
+        }
+        let time = times(seen.into(), self.costs.scan_zero_ns)
+            + times(u64::from(end - seen), self.costs.scan_used_ns);
+        let paid = self.pay(payer, time);
+        Ok(ZeroPages {
+            zero_pages: seen,
+            paid,
+        })
+    }
+
+    /// Splits a huge page and maps its base pages of zeros to the shared zero page.
+    ///
+    /// # Errors
+    /// A region that is no huge page.
+    pub fn recover(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        payer: Payer,
+    ) -> Result<DeDuplicated, KernelError> {
+        let at = number(region);
+        if !self.split_huge(space, at)? {
+            return Err(KernelError::NotHuge(space, region));
+        }
+        let mut time = times(1, self.costs.split_ns + self.costs.shoot_down_ns);
+        let freed = self.drop_zeros(space, at, &mut time)?;
+        let paid = self.pay(payer, time);
+        self.debug_check();
+        Ok(DeDuplicated {
+            bytes: u64::from(freed) * BASE_PAGE_BYTES,
+            left_present: PAGES_PER_REGION - freed,
+            paid,
+        })
+    }
+
+    /// Looks at all present base pages of a region, and maps those of zeros to the shared zero page; returns how many.
+    pub(crate) fn drop_zeros(
+        &mut self,
+        space: SpaceId,
+        region: u64,
+        time: &mut Duration,
+    ) -> Result<u16, KernelError> {
+        let owned = self.space_mut(space)?;
+        let Some(found) = owned.table.get_mut(region) else {
+            return Ok(0);
+        };
+        let zeros = found.present.minus(found.nonzero);
+        let used = u64::from(found.present.count() - zeros.count());
+        let mut runs = Vec::new();
+        for (first, count) in zeros.each_run() {
+            runs.extend(found.frames.within(first, count));
+            found.unmap(first, count);
+        }
+        found.zero_mapped = found.zero_mapped.or(zeros);
+        owned.resident -= u64::from(zeros.count());
+        for run in runs {
+            self.release(space, first_page(region) + u64::from(run.first), run);
+        }
+        if !zeros.is_empty() {
+            self.leave_reservation(space, region);
+        }
+        let zeros = zeros.count();
+        let costs = &self.costs;
+        *time += times(used, costs.scan_used_ns)
+            + times(zeros.into(), costs.scan_zero_ns + costs.remap_zero_ns);
+        Ok(zeros)
+    }
+}

@@ -1,0 +1,167 @@
+//! What is mapped in one region: 2 MiB of an address space.
+
+use crate::bits::PageBits;
+use crate::memory::{FrameRun, Run, RunMap};
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+
+/// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    /// Its pageblock.
+    pub(crate) block: u32,
+    /// Whether its frames were zeroed when it was made.
+    pub(crate) zeroed: bool,
+    /// When a page of it was last populated: its place in the order of use.
+    pub(crate) used: u64,
+}
+
+/// A region's page table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Region {
+    /// Pages with a frame; all of them under a huge page.
+    pub(crate) present: PageBits,
+    /// Pages mapped to the shared zero page.
+    pub(crate) zero_mapped: PageBits,
+    /// Pages whose content is in swap.
+    pub(crate) swapped: PageBits,
+    /// Present pages that a relative may have too: copied when they are written to.
+    pub(crate) shared: PageBits,
+    /// Present or swapped pages that hold something other than zeros.
+    pub(crate) nonzero: PageBits,
+    /// Present pages written since they were mapped (the dirty bit).
+    pub(crate) written: PageBits,
+    /// Pages accessed since reclaim looked.
+    pub(crate) accessed: PageBits,
+    /// Frame by page, where they are base pages.
+    pub(crate) frames: RunMap,
+    /// The pageblock of its huge page.
+    pub(crate) huge: Option<u32>,
+    /// All of it is mapped to the huge zero page by one entry.
+    pub(crate) huge_zero: bool,
+    /// It has no page table: nothing was ever mapped by base pages.
+    pub(crate) untouched: bool,
+    /// Mapped memory was not zeroed in its fault: a page that is not written yet is in no cache.
+    pub(crate) cold: bool,
+    pub(crate) reservation: Option<Reservation>,
+}
+
+impl Region {
+    pub(crate) fn new() -> Self {
+        Self {
+            untouched: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether nothing is in it, so that the first fault may choose how to map it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.present.is_empty()
+            && self.zero_mapped.is_empty()
+            && self.swapped.is_empty()
+            && self.reservation.is_none()
+    }
+
+    /// The frame of a page.
+    pub(crate) fn frame(&self, page: u16) -> Option<u32> {
+        match self.huge {
+            Some(block) => Some(FrameRun::of_block(block).first + u32::from(page)),
+            None => self.frames.get(page).map(|frame| frame as u32),
+        }
+    }
+
+    /// Maps neighbouring pages to neighbouring frames.
+    pub(crate) fn map(&mut self, first: u16, frames: FrameRun) {
+        let count = frames.count as u16;
+        let pages = PageBits::range(first, count);
+        debug_assert!(pages.and(self.present).is_empty());
+        self.present = self.present.or(pages);
+        self.zero_mapped = self.zero_mapped.minus(pages);
+        self.swapped = self.swapped.minus(pages);
+        self.untouched = false;
+        self.frames.insert(Run {
+            first,
+            count,
+            value: frames.first.into(),
+        });
+    }
+
+    /// Takes base pages away from their frames; what is known of them is forgotten but for `nonzero`.
+    pub(crate) fn unmap(&mut self, first: u16, count: u16) {
+        let pages = PageBits::range(first, count);
+        for set in [
+            &mut self.present,
+            &mut self.shared,
+            &mut self.written,
+            &mut self.accessed,
+        ] {
+            *set = set.minus(pages);
+        }
+        self.frames.remove(first, count);
+    }
+
+    /// One huge page becomes 512 base pages in the same frames.
+    pub(crate) fn split(&mut self) {
+        if let Some(block) = self.huge.take() {
+            let frames = FrameRun::of_block(block);
+            self.frames = RunMap::of(Run {
+                first: 0,
+                count: PAGES_PER_REGION,
+                value: frames.first.into(),
+            });
+            self.untouched = false;
+        }
+    }
+
+    /// All of it is one huge page from now on.
+    pub(crate) fn become_huge(&mut self, block: u32) {
+        self.huge = Some(block);
+        self.frames.clear();
+        self.present = PageBits::FULL;
+        self.zero_mapped = PageBits::EMPTY;
+        self.shared = PageBits::EMPTY;
+        self.huge_zero = false;
+        self.untouched = false;
+    }
+
+    /// The program accessed these mapped pages; returns how many of them it had to wait for because
+    /// they were in no cache.
+    pub(crate) fn touched(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
+        self.accessed = self.accessed.or(pages);
+        let Some(nonzero) = write else {
+            return 0;
+        };
+        let cold = if self.cold {
+            pages.minus(self.written).count()
+        } else {
+            0
+        };
+        self.written = self.written.or(pages);
+        self.nonzero = if nonzero {
+            self.nonzero.or(pages)
+        } else {
+            self.nonzero.minus(pages)
+        };
+        cold
+    }
+
+    /// As a policy sees it, if there is anything in it.
+    pub(crate) fn sample(&self, region: RegionAddr) -> Option<RegionSample> {
+        let mapped = self.present.or(self.zero_mapped).or(self.swapped);
+        let accessed = self.accessed.and(self.present);
+        let (accessed, runs) = match (self.huge, accessed.is_empty()) {
+            (Some(_), false) => (PAGES_PER_REGION, 1),
+            _ => (accessed.count(), accessed.runs()),
+        };
+        (!mapped.is_empty()).then(|| RegionSample {
+            region,
+            present: self.present.count(),
+            accessed,
+            runs,
+            written: self.written.count(),
+            zero_mapped: self.zero_mapped.count(),
+            swapped: self.swapped.count(),
+            huge: self.huge.is_some(),
+            walks_per_s: 0,
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! Frames for whoever needs them: from free memory, or else from whatever gives some up.
+
+use super::costs::times;
+use super::{Kernel, KernelError, SpaceId};
+use crate::memory::{Allocated, Content, MigrateType, Owner};
+use hawkeye_policy::PAGES_PER_REGION;
+use std::time::Duration;
+
+/// Frames that are reclaimed at a time (`SWAP_CLUSTER_MAX`).
+pub(crate) const RECLAIM_BATCH: u64 = 32;
+
+impl Kernel {
+    /// As many single frames as single allocations would find neighbouring, at most `most` (1 or more); reclaims
+    /// when fewer than the lowest watermark are free, and adds what that takes to `time`.
+    pub(crate) fn base_frames(
+        &mut self,
+        space: SpaceId,
+        most: u16,
+        prefer: Content,
+        owner: Owner,
+        time: &mut Duration,
+    ) -> Result<Allocated, KernelError> {
+        loop {
+            let spare = self
+                .memory
+                .free_frames()
+                .saturating_sub(self.watermarks.min);
+            let most = u64::from(most).min(spare) as u16;
+            if most > 0 {
+                let got = self
+                    .memory
+                    .allocate_run(most, MigrateType::Movable, prefer, owner);
+                return got.ok_or(KernelError::OutOfMemory(space));
+            }
+            if self.reclaim(RECLAIM_BATCH, time) == 0 {
+                return Err(KernelError::OutOfMemory(space));
+            }
+        }
+    }
+
+    /// A huge frame that leaves more free than the low watermark, if there is one; with `compact` one is made where
+    /// there is memory for it.
+    pub(crate) fn huge_frame(
+        &mut self,
+        prefer: Content,
+        owner: Owner,
+        compact: bool,
+        time: &mut Duration,
+    ) -> Option<Allocated> {
+        let needed = u64::from(PAGES_PER_REGION) + self.watermarks.low;
+        if self.memory.free_frames() < needed {
+            return None;
+        }
+        let there = self.memory.has_huge() || compact && self.compact(time);
+        if !there {
+            return None;
+        }
+        self.memory.allocate(
+            crate::memory::HUGE_ORDER,
+            MigrateType::Movable,
+            prefer,
+            owner,
+        )
+    }
+
+    /// Time to zero frames of which so many are dirty, in a fault.
+    pub(crate) fn zeroing_time(&self, dirty: u32, huge: bool) -> Duration {
+        let dirty = u64::from(dirty);
+        if huge {
+            // All of a huge page is zeroed at the speed of huge pages, a part of it in proportion.
+            times(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
+        } else {
+            times(dirty, self.costs.zero_base_ns)
+        }
+    }
+}

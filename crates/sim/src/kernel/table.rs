@@ -1,0 +1,73 @@
+//! A sparse page table: regions by number, kept in blocks of 1 GiB.
+
+use super::region::Region;
+use std::collections::BTreeMap;
+
+const PER_BLOCK: u64 = 512;
+type Block = Vec<Option<Box<Region>>>;
+
+/// Regions by number (address over 2 MiB).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegionTable {
+    blocks: BTreeMap<u64, Block>,
+}
+
+impl RegionTable {
+    pub(crate) fn get(&self, region: u64) -> Option<&Region> {
+        let slot = self.blocks.get(&(region / PER_BLOCK))?;
+        slot.get((region % PER_BLOCK) as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, region: u64) -> Option<&mut Region> {
+        let slot = self.blocks.get_mut(&(region / PER_BLOCK))?;
+        slot.get_mut((region % PER_BLOCK) as usize)?.as_deref_mut()
+    }
+
+    /// The region; an untouched one if there was none.
+    pub(crate) fn touch(&mut self, region: u64) -> &mut Region {
+        let block = self.blocks.entry(region / PER_BLOCK);
+        let block = block.or_insert_with(|| vec![None; PER_BLOCK as usize]);
+        block[(region % PER_BLOCK) as usize].get_or_insert_with(|| Box::new(Region::new()))
+    }
+
+    pub(crate) fn remove(&mut self, region: u64) {
+        let Some(block) = self.blocks.get_mut(&(region / PER_BLOCK)) else {
+            return;
+        };
+        block[(region % PER_BLOCK) as usize] = None;
+        if block.iter().all(Option::is_none) {
+            self.blocks.remove(&(region / PER_BLOCK));
+        }
+    }
+
+    /// In ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
+        self.blocks.iter().flat_map(|(block, slots)| {
+            let slots = slots.iter().enumerate();
+            slots
+                .filter_map(move |(i, slot)| Some((block * PER_BLOCK + i as u64, slot.as_deref()?)))
+        })
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Region)> {
+        self.blocks.iter_mut().flat_map(|(block, slots)| {
+            let slots = slots.iter_mut().enumerate();
+            slots.filter_map(move |(i, slot)| {
+                Some((block * PER_BLOCK + i as u64, slot.as_deref_mut()?))
+            })
+        })
+    }
+
+    /// The first region at or after a number.
+    pub(crate) fn next(&self, from: u64) -> Option<u64> {
+        self.blocks
+            .range(from / PER_BLOCK..)
+            .flat_map(|(block, slots)| {
+                let slots = slots.iter().enumerate();
+                slots.filter_map(move |(i, slot)| {
+                    slot.as_ref().map(|_| block * PER_BLOCK + i as u64)
+                })
+            })
+            .find(|region| *region >= from)
+    }
+}

@@ -1,0 +1,157 @@
+//! The kernel's threads: kswapd, the zeroing thread, same-page merging.
+
+use super::Kernel;
+use super::costs::times;
+use super::merging::MergeCursor;
+use super::payer::{KernelThread, Payer};
+use crate::kernel::supply::RECLAIM_BATCH;
+use hawkeye_policy::BASE_PAGE_BYTES;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How free memory is zeroed in advance (paper, section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZeroingSpec {
+    /// Base pages per second at the most: 10,000 in the paper's practice.
+    pub pages_per_s: u64,
+    /// Whether its stores go past the caches.
+    pub non_temporal: bool,
+}
+
+impl Default for ZeroingSpec {
+    fn default() -> Self {
+        Self {
+            pages_per_s: 10_000,
+            non_temporal: true,
+        }
+    }
+}
+
+/// How fast pages are scanned for merging (`/sys/kernel/mm/ksm/`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MergeSpec {
+    /// Pages per second; KSM's defaults, 100 pages every 20 ms, make 5,000.
+    pub pages_per_s: u64,
+}
+
+impl Default for MergeSpec {
+    fn default() -> Self {
+        Self { pages_per_s: 5_000 }
+    }
+}
+
+/// What the threads are told and where they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Threads {
+    zeroing: Option<ZeroingSpec>,
+    merging: Option<MergeSpec>,
+    pub(crate) merging_at: MergeCursor,
+    /// Work that a step was too short for, in pages times nanoseconds.
+    zeroing_credit: u128,
+    merging_credit: u128,
+}
+
+/// What the kernel's threads did in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stepped {
+    /// Frames that kswapd freed.
+    pub reclaimed: u64,
+    /// CPU time of kswapd.
+    pub reclaiming: Duration,
+    /// Frames that were zeroed.
+    pub zeroed: u64,
+    /// CPU time of the zeroing thread.
+    pub zeroing: Duration,
+    /// Bytes it wrote to memory: traffic that everybody shares. Zero where there is no such thread.
+    pub written_bytes: u64,
+    /// Bytes of them that went through the caches and threw other data out.
+    pub cached_bytes: u64,
+    /// Pages that same-page merging looked at.
+    pub merge_scanned: u64,
+    /// Pages that were merged with the zero page.
+    pub merged: u64,
+    /// CPU time of same-page merging.
+    pub merging: Duration,
+}
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// Whole pages that a rate allows, saving what is left of one.
+fn allowed(credit: &mut u128, pages_per_s: u64, step: Duration) -> u64 {
+    *credit += u128::from(pages_per_s) * step.as_nanos();
+    let pages = *credit / NS_PER_S;
+    *credit %= NS_PER_S;
+    u64::try_from(pages).unwrap_or(u64::MAX)
+}
+
+impl Kernel {
+    /// Starts or stops the thread that zeroes free memory.
+    pub fn set_zeroing(&mut self, spec: Option<ZeroingSpec>) {
+        self.threads.zeroing = spec;
+    }
+
+    /// Starts or stops same-page merging.
+    pub fn set_merging(&mut self, spec: Option<MergeSpec>) {
+        self.threads.merging = spec;
+    }
+
+    /// Lets the kernel's threads run for `step`, each on a core of its own.
+    pub fn step(&mut self, step: Duration) -> Stepped {
+        let mut done = Stepped::default();
+        self.step_kswapd(step, &mut done);
+        self.step_zeroing(step, &mut done);
+        self.step_merging(step, &mut done);
+        self.debug_check();
+        done
+    }
+
+    fn step_kswapd(&mut self, step: Duration, done: &mut Stepped) {
+        let marks = self.watermarks;
+        if self.memory.free_frames() >= marks.low {
+            return;
+        }
+        while self.memory.free_frames() < marks.high && done.reclaiming < step {
+            let freed = self.reclaim(RECLAIM_BATCH, &mut done.reclaiming);
+            done.reclaimed += freed;
+            if freed == 0 {
+                break;
+            }
+        }
+        self.pay(Payer::Kernel(KernelThread::Kswapd), done.reclaiming);
+    }
+
+    fn step_zeroing(&mut self, step: Duration, done: &mut Stepped) {
+        let Some(spec) = self.threads.zeroing else {
+            return;
+        };
+        let each = if spec.non_temporal {
+            self.costs.zero_base_non_temporal_ns
+        } else {
+            self.costs.zero_base_ns
+        };
+        let rate = allowed(&mut self.threads.zeroing_credit, spec.pages_per_s, step);
+        // It can't zero more than a core can.
+        let core = step.as_nanos() / u128::from(each.max(1));
+        let most = rate.min(u64::try_from(core).unwrap_or(u64::MAX));
+        done.zeroed = self.memory.zero_free(most).frames;
+        done.zeroing = times(done.zeroed, each);
+        done.written_bytes = done.zeroed * BASE_PAGE_BYTES;
+        done.cached_bytes = if spec.non_temporal {
+            0
+        } else {
+            done.written_bytes
+        };
+        self.pay(Payer::Kernel(KernelThread::Zeroing), done.zeroing);
+    }
+
+    fn step_merging(&mut self, step: Duration, done: &mut Stepped) {
+        let Some(spec) = self.threads.merging else {
+            return;
+        };
+        let most = allowed(&mut self.threads.merging_credit, spec.pages_per_s, step);
+        (done.merge_scanned, done.merged) = self.merge(most, &mut done.merging);
+        self.pay(Payer::Kernel(KernelThread::Merging), done.merging);
+    }
+}

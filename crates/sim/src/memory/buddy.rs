@@ -1,0 +1,373 @@
+//! The buddy system: free lists by migrate type, content and order.
+
+mod choosing;
+mod lists;
+
+use choosing::Pick;
+
+use super::block_set::BlockSet;
+use super::frames::{FrameRun, block_of, first_of, offset_of};
+use super::parts::{Part, Parts, aligned_pieces};
+use super::{Content, FrameTouch, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS};
+use crate::bits::PageBits;
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
+
+/// Which frames of a free pageblock are known to be zero.
+#[derive(Clone, Debug)]
+pub(super) enum Zeroes {
+    None,
+    All,
+    Some(Box<PageBits>),
+}
+
+impl Zeroes {
+    pub(super) fn of(bits: PageBits) -> Self {
+        if bits.is_empty() {
+            Self::None
+        } else if bits.full() {
+            Self::All
+        } else {
+            Self::Some(Box::new(bits))
+        }
+    }
+
+    pub(super) fn bits(&self) -> PageBits {
+        match self {
+            Self::None => PageBits::EMPTY,
+            Self::All => PageBits::FULL,
+            Self::Some(bits) => **bits,
+        }
+    }
+}
+
+/// How a pageblock is used.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// Free as a whole, alone (order 9) or together with its buddy (10).
+    Free { order: u8, zeroes: Zeroes },
+    /// Allocated as one; the packed owner of its first frame.
+    Owned(u64),
+    /// In parts.
+    Parts(Box<Parts>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) migrate: MigrateType,
+    pub(super) state: State,
+}
+
+/// Free blocks of one type, content and order.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    /// Pageblocks that hold (or, from order 9 on, begin) such a block.
+    pub(super) blocks: BlockSet,
+    /// How many such blocks there are.
+    pub(super) count: u64,
+}
+
+/// The frames of a machine.
+#[derive(Clone, Debug)]
+pub struct PhysicalMemory {
+    pub(super) blocks: Vec<Block>,
+    /// By migrate type, content and order.
+    pub(super) lists: [[Vec<List>; 2]; 3],
+    /// Free frames.
+    free: u64,
+    /// Those of them known to be zero.
+    zeroed: u64,
+    /// Where compaction's scanners are, in pageblocks.
+    pub(super) scanners: (u32, u32),
+    /// What happened to frames, where somebody wants to know.
+    pub(super) touches: Option<Vec<FrameTouch>>,
+}
+
+/// Frames that were handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocated {
+    pub(crate) frames: FrameRun,
+    /// Those of them not known to be zero.
+    pub(crate) dirty: u32,
+}
+
+impl PhysicalMemory {
+    /// Memory of so many bytes, rounded down to whole pageblocks of 2 MiB, all free, movable and not
+    /// known to be zero, as after boot. At most 4 TiB, at least one pageblock.
+    pub fn new(bytes: u64) -> Self {
+        let most = u64::from(u32::MAX / 4 / u32::from(PAGES_PER_REGION));
+        let blocks = (bytes / HUGE_PAGE_BYTES).clamp(1, most) as u32;
+        let list = List {
+            blocks: BlockSet::new(blocks),
+            count: 0,
+        };
+        let orders = vec![list; usize::from(ORDERS)];
+        let by_content = [orders.clone(), orders];
+        let frames = u64::from(blocks) * u64::from(PAGES_PER_REGION);
+        let free = Block {
+            migrate: MigrateType::Movable,
+            state: State::Owned(0),
+        };
+        let mut memory = Self {
+            blocks: vec![free; blocks as usize],
+            lists: [by_content.clone(), by_content.clone(), by_content],
+            free: 0,
+            zeroed: 0,
+            scanners: (0, blocks),
+            touches: None,
+        };
+        memory.free(FrameRun {
+            first: 0,
+            count: frames as u32,
+        });
+        memory
+    }
+
+    /// All frames.
+    pub fn frames(&self) -> u64 {
+        self.blocks.len() as u64 * u64::from(PAGES_PER_REGION)
+    }
+
+    /// Free frames.
+    pub fn free_frames(&self) -> u64 {
+        self.free
+    }
+
+    /// Free frames known to be zero.
+    pub fn zeroed_frames(&self) -> u64 {
+        self.zeroed
+    }
+
+    /// Free blocks of one kind.
+    pub fn free_blocks(&self, migrate: MigrateType, content: Content, order: u8) -> u64 {
+        let lists = &self.lists[migrate.index()][content.index()];
+        lists.get(usize::from(order)).map_or(0, |list| list.count)
+    }
+
+    /// Huge pages that could be had at once with this content.
+    pub fn free_huge_frames(&self, content: Content) -> u64 {
+        let types = MigrateType::ALL.iter();
+        types
+            .map(|migrate| {
+                let of = |order| self.free_blocks(*migrate, content, order);
+                of(HUGE_ORDER) + 2 * of(HUGE_ORDER + 1)
+            })
+            .sum()
+    }
+
+    /// 2^order neighbouring frames, aligned, of this type; of the content that is preferred if there
+    /// is any. `None`: there is no such block.
+    pub(crate) fn allocate(
+        &mut self,
+        order: u8,
+        migrate: MigrateType,
+        prefer: Content,
+        owner: Owner,
+    ) -> Option<Allocated> {
+        let pick = self.pick(order, migrate, prefer)?;
+        if order < HUGE_ORDER {
+            let part = self.break_up(pick)?;
+            return Some(self.take(pick.block, part, part.offset, 1 << order, owner));
+        }
+        let blocks = 1 << (order - HUGE_ORDER);
+        self.remove_whole(pick.block);
+        if pick.order > order {
+            self.add_whole(pick.block + 1, HUGE_ORDER);
+        }
+        let mut dirty = 0;
+        for block in pick.block..pick.block + blocks {
+            let zero = u32::from(self.zeroes(block).count());
+            dirty += u32::from(PAGES_PER_REGION) - zero;
+            self.zeroed -= u64::from(zero);
+            let owner = owner.pack() + u64::from(first_of(block - pick.block));
+            self.blocks[block as usize].state = State::Owned(owner);
+        }
+        let frames = FrameRun {
+            first: first_of(pick.block),
+            count: 1 << order,
+        };
+        self.free -= u64::from(frames.count);
+        self.record(frames, Content::Dirty);
+        Some(Allocated { frames, dirty })
+    }
+
+    /// Single frames, as many neighbours of them as single allocations one after the other would get, at
+    /// most `most` (1-512), all of one content.
+    pub(crate) fn allocate_run(
+        &mut self,
+        most: u16,
+        migrate: MigrateType,
+        prefer: Content,
+        owner: Owner,
+    ) -> Option<Allocated> {
+        let pick = self.pick(0, migrate, prefer)?;
+        // Pieces of different content, or of another type, would not be used up one after the other.
+        let pair_differs = pick.order > HUGE_ORDER && pick.content == Content::Dirty && {
+            let zeroes = self.zeroes(pick.block).or(self.zeroes(pick.block + 1));
+            !zeroes.is_empty()
+        };
+        let part = self.break_up(pick)?;
+        let single = pick.foreign || pair_differs || !self.parts(pick.block)?.is_uniform(part);
+        let most = if single { 1 } else { most };
+        let count = most.min(1 << part.order);
+        Some(self.take(pick.block, part, part.offset, count, owner))
+    }
+
+    /// This very frame, if it is free.
+    pub(crate) fn allocate_at(&mut self, frame: u32, owner: Owner) -> Option<Allocated> {
+        let (block, offset) = (block_of(frame), offset_of(frame));
+        let part = match &self.blocks.get(block as usize)?.state {
+            State::Free { order, .. } => self.break_up(Pick {
+                block,
+                order: *order,
+                content: Content::Dirty,
+                foreign: false,
+            })?,
+            State::Parts(parts) => parts.part_with(offset)?,
+            State::Owned(_) => return None,
+        };
+        Some(self.take(block, part, offset, 1, owner))
+    }
+
+    /// Gives frames back; they are dirty. All of them must be somebody's.
+    pub(crate) fn free(&mut self, frames: FrameRun) {
+        self.free += u64::from(frames.count);
+        for (block, first, count) in frames.by_block() {
+            if count == PAGES_PER_REGION {
+                self.set_free(block, PageBits::EMPTY);
+                continue;
+            }
+            self.parts_mut(block).disown(first, count);
+            for (offset, order) in aligned_pieces(first, count) {
+                self.give_back(block, offset, order);
+            }
+        }
+    }
+
+    /// Whose a frame is; `None` for a free one.
+    pub(crate) fn owner(&self, frame: u32) -> Option<Owner> {
+        let offset = offset_of(frame);
+        let packed = match &self.blocks.get(block_of(frame) as usize)?.state {
+            State::Free { .. } => return None,
+            State::Owned(owner) => owner + u64::from(offset),
+            State::Parts(parts) => parts.owners().get(offset)?,
+        };
+        Some(Owner::unpack(packed))
+    }
+
+    /// Frames of one pageblock change hands.
+    pub(crate) fn hand_over(&mut self, frames: FrameRun, owner: Owner) {
+        let mut owner = owner.pack();
+        for (block, first, count) in frames.by_block() {
+            if count == PAGES_PER_REGION {
+                self.blocks[block as usize].state = State::Owned(owner);
+            } else {
+                self.parts_mut(block).hand_over(first, count, owner);
+            }
+            owner += u64::from(count);
+        }
+    }
+
+    /// The free block of the buddy system that was picked; a whole pageblock is put in parts for it.
+    fn break_up(&mut self, pick: Pick) -> Option<Part> {
+        if pick.order < HUGE_ORDER {
+            return self.parts(pick.block)?.first(pick.order, pick.content);
+        }
+        // Either of a pair may be meant.
+        let first = pick.block & !u32::from(pick.order > HUGE_ORDER);
+        self.remove_whole(first);
+        if pick.order > HUGE_ORDER {
+            self.add_whole(pick.block ^ 1, HUGE_ORDER);
+        }
+        let zero = self.zeroes(pick.block);
+        let parts = Parts::all_free(zero);
+        self.blocks[pick.block as usize].state = State::Parts(Box::new(parts));
+        Some(Part {
+            offset: 0,
+            order: HUGE_ORDER,
+            content: Content::zeroed_if(zero.full()),
+        })
+    }
+
+    /// Takes some frames out of a free block, and puts the rest back in pieces.
+    fn take(&mut self, block: u32, part: Part, first: u16, count: u16, owner: Owner) -> Allocated {
+        if part.order < HUGE_ORDER {
+            self.remove_part(block, part);
+        }
+        let parts = self.parts_mut(block);
+        let zero = PageBits::range(first, count).and(parts.zero()).count();
+        parts.own(first, count, owner.pack());
+        let end = part.offset + (1 << part.order);
+        let rest = [
+            (part.offset, first - part.offset),
+            (first + count, end - first - count),
+        ];
+        for (from, frames) in rest {
+            for (offset, order) in aligned_pieces(from, frames) {
+                self.add_part(block, offset, order);
+            }
+        }
+        self.free -= u64::from(count);
+        self.zeroed -= u64::from(zero);
+        let frames = FrameRun {
+            first: first_of(block) + u32::from(first),
+            count: count.into(),
+        };
+        self.record(frames, Content::Dirty);
+        Allocated {
+            frames,
+            dirty: u32::from(count - zero),
+        }
+    }
+
+    /// Merges free frames with their buddies, as far as these are free.
+    fn give_back(&mut self, block: u32, mut offset: u16, mut order: u8) {
+        while order < HUGE_ORDER {
+            let buddy = self.parts_mut(block).part_at(order, offset ^ (1 << order));
+            let Some(buddy) = buddy else {
+                break;
+            };
+            self.remove_part(block, buddy);
+            offset = offset.min(buddy.offset);
+            order += 1;
+        }
+        if order < HUGE_ORDER {
+            self.add_part(block, offset, order);
+        } else {
+            let zero = self.parts_mut(block).zero();
+            self.set_free(block, zero);
+        }
+    }
+
+    /// A pageblock without heads becomes free as a whole.
+    fn set_free(&mut self, block: u32, zero: PageBits) {
+        if let State::Parts(parts) = &self.blocks[block as usize].state {
+            debug_assert!(
+                Content::BOTH
+                    .iter()
+                    .all(|c| (0..PART_ORDERS).all(|o| !parts.any(o, *c)))
+            );
+        }
+        self.blocks[block as usize].state = State::Free {
+            order: HUGE_ORDER,
+            zeroes: Zeroes::of(zero),
+        };
+        let buddy = block ^ 1;
+        let other = self.blocks.get(buddy as usize).map(|b| &b.state);
+        if matches!(
+            other,
+            Some(State::Free {
+                order: HUGE_ORDER,
+                ..
+            })
+        ) {
+            self.remove_whole(buddy);
+            self.blocks[buddy as usize].migrate = self.blocks[block as usize].migrate;
+            self.add_whole(block & !1, HUGE_ORDER + 1);
+        } else {
+            self.add_whole(block, HUGE_ORDER);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

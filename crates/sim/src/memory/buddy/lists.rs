@@ -1,0 +1,100 @@
+//! Free blocks on and off their lists.
+
+use super::{PhysicalMemory, State};
+use crate::bits::PageBits;
+use crate::memory::parts::{Part, Parts};
+use crate::memory::{Content, HUGE_ORDER};
+
+impl PhysicalMemory {
+    pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
+        match self.blocks.get(block as usize).map(|b| &b.state) {
+            Some(State::Free { zeroes, .. }) => zeroes.bits(),
+            Some(State::Parts(parts)) => parts.zero(),
+            Some(State::Owned(_)) | None => PageBits::EMPTY,
+        }
+    }
+
+    /// Content of a free block of order 9 or 10.
+    pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> Content {
+        let zeroed = self.zeroes(block).full();
+        Content::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))
+    }
+
+    /// Puts free pageblocks on their list.
+    pub(in crate::memory) fn add_whole(&mut self, block: u32, order: u8) {
+        let content = self.whole_content(block, order);
+        let last = block + u32::from(order > HUGE_ORDER);
+        for member in block..=last {
+            if let State::Free { order: of, .. } = &mut self.blocks[member as usize].state {
+                *of = order;
+            }
+        }
+        let migrate = self.blocks[block as usize].migrate;
+        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        list.count += 1;
+        list.blocks.insert(block);
+    }
+
+    /// Takes free pageblocks from their list; `block` is the first of a pair.
+    pub(in crate::memory) fn remove_whole(&mut self, block: u32) {
+        let State::Free { order, .. } = self.blocks[block as usize].state else {
+            return;
+        };
+        let content = self.whole_content(block, order);
+        let migrate = self.blocks[block as usize].migrate;
+        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        list.count -= 1;
+        list.blocks.remove(block);
+    }
+
+    pub(in crate::memory) fn add_part(&mut self, block: u32, offset: u16, order: u8) {
+        let migrate = self.blocks[block as usize].migrate;
+        let parts = self.parts_mut(block);
+        let content = parts.content(offset, order);
+        let part = Part {
+            offset,
+            order,
+            content,
+        };
+        parts.set_head(part, true);
+        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        list.count += 1;
+        list.blocks.insert(block);
+    }
+
+    pub(in crate::memory) fn remove_part(&mut self, block: u32, part: Part) {
+        let migrate = self.blocks[block as usize].migrate;
+        let parts = self.parts_mut(block);
+        parts.set_head(part, false);
+        let more = parts.any(part.order, part.content);
+        let list = &mut self.lists[migrate.index()][part.content.index()][usize::from(part.order)];
+        list.count -= 1;
+        list.blocks.set(block, more);
+    }
+
+    pub(in crate::memory) fn parts(&self, block: u32) -> Option<&Parts> {
+        match &self.blocks.get(block as usize)?.state {
+            State::Parts(parts) => Some(parts),
+            State::Free { .. } | State::Owned(_) => None,
+        }
+    }
+
+    /// A pageblock in parts. One that was allocated as a whole is put in parts.
+    pub(in crate::memory) fn parts_mut(&mut self, block: u32) -> &mut Parts {
+        let state = &mut self.blocks[block as usize].state;
+        if let State::Owned(owner) = *state {
+            *state = State::Parts(Box::new(Parts::all_owned(owner)));
+        }
+        match state {
+            State::Parts(parts) => parts,
+            State::Free { .. } | State::Owned(_) => {
+                unreachable!("a free pageblock is broken up before its frames are taken")
+            }
+        }
+    }
+
+    /// Free frames became known to be zero.
+    pub(in crate::memory) fn count_zeroed(&mut self, frames: u64) {
+        self.zeroed += frames;
+    }
+}

@@ -1,0 +1,137 @@
+//! What holds of physical memory at any time.
+
+use super::buddy::State;
+use super::parts::Parts;
+use super::{Content, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS, PhysicalMemory};
+use crate::bits::PageBits;
+use hawkeye_policy::PAGES_PER_REGION;
+
+impl PhysicalMemory {
+    /// Checks that every frame is either free, in exactly one free block, or somebody's; that free blocks
+    /// could not be merged, are on the list of their type, content and order; and all counts. In words, what is
+    /// wrong.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let mut counts = [[[0u64; ORDERS as usize]; 2]; 3];
+        let (mut free, mut zeroed) = (0, 0);
+        for (index, block) in self.blocks.iter().enumerate() {
+            let of_type = &mut counts[block.migrate.index()];
+            match &block.state {
+                State::Owned(_) => {}
+                State::Free { order, zeroes } => {
+                    free += u64::from(PAGES_PER_REGION);
+                    zeroed += u64::from(zeroes.bits().count());
+                    let index = index as u32;
+                    if *order == HUGE_ORDER || index % 2 == 0 {
+                        let content = self.whole_content(index, *order);
+                        of_type[content.index()][usize::from(*order)] += 1;
+                        self.listed(index, block.migrate, content, *order, true)?;
+                    }
+                    self.check_pair(index, *order)?;
+                }
+                State::Parts(parts) => {
+                    free += u64::from(parts.free().count());
+                    zeroed += u64::from(parts.zero().count());
+                    check_parts(parts)?;
+                    for content in Content::BOTH {
+                        for order in 0..PART_ORDERS {
+                            let there = parts.count(order, content);
+                            of_type[content.index()][usize::from(order)] += there;
+                            self.listed(index as u32, block.migrate, content, order, there > 0)?;
+                        }
+                    }
+                }
+            }
+        }
+        if (free, zeroed) != (self.free_frames(), self.zeroed_frames()) {
+            return Err("free or zeroed frames are miscounted");
+        }
+        for migrate in MigrateType::ALL {
+            for content in Content::BOTH {
+                for order in 0..ORDERS {
+                    let counted = counts[migrate.index()][content.index()][usize::from(order)];
+                    if self.free_blocks(migrate, content, order) != counted {
+                        return Err("a free list is miscounted");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames that are the kernel's own.
+    pub(crate) fn kernel_frames(&self) -> u64 {
+        let is_kernel = |packed| matches!(Owner::unpack(packed), Owner::Kernel { .. });
+        let of = |state: &State| match state {
+            State::Free { .. } => 0,
+            State::Owned(owner) => u64::from(PAGES_PER_REGION) * u64::from(is_kernel(*owner)),
+            State::Parts(parts) => {
+                let runs = parts.owners().iter().filter(|run| is_kernel(run.value));
+                runs.map(|run| u64::from(run.count)).sum()
+            }
+        };
+        self.blocks.iter().map(|block| of(&block.state)).sum()
+    }
+
+    fn listed(
+        &self,
+        block: u32,
+        migrate: MigrateType,
+        content: Content,
+        order: u8,
+        there: bool,
+    ) -> Result<(), &'static str> {
+        let list = &self.lists[migrate.index()][content.index()][usize::from(order)];
+        if (list.blocks.next(block) == Some(block)) == there {
+            Ok(())
+        } else {
+            Err("a free block is on a wrong list")
+        }
+    }
+
+    fn check_pair(&self, block: u32, order: u8) -> Result<(), &'static str> {
+        let buddy = self.blocks.get((block ^ 1) as usize);
+        let buddy_order = buddy.and_then(|buddy| match buddy.state {
+            State::Free { order, .. } => Some(order),
+            State::Owned(_) | State::Parts(_) => None,
+        });
+        match (order, buddy_order) {
+            (HUGE_ORDER, None) => Ok(()),
+            (_, Some(other)) if order > HUGE_ORDER && other == order => Ok(()),
+            _ => Err("two free buddies were not merged"),
+        }
+    }
+}
+
+fn check_parts(parts: &Parts) -> Result<(), &'static str> {
+    let mut covered = PageBits::EMPTY;
+    let mut from = 0;
+    while let Some(frame) = parts.free().next(from) {
+        let Some(part) = parts.part_at_start(frame) else {
+            return Err("a free frame is in no free block, or in two");
+        };
+        let frames = PageBits::range(part.offset, 1 << part.order);
+        if !frames.within(parts.free()) || part.content != parts.content(part.offset, part.order) {
+            return Err("a free block holds frames of somebody, or of another content");
+        }
+        let buddy = part.offset ^ (1 << part.order);
+        if parts.part_at(part.order, buddy).is_some() {
+            return Err("two free buddies were not merged");
+        }
+        covered = covered.or(frames);
+        from = part.offset + (1 << part.order);
+    }
+    let mut owned = PageBits::EMPTY;
+    for run in parts.owners().iter() {
+        owned = owned.or(PageBits::range(run.first, run.count));
+    }
+    if owned != PageBits::FULL.minus(parts.free()) || covered != parts.free() {
+        return Err("a frame is neither free nor somebody's, or both");
+    }
+    if !parts.zero().within(parts.free()) {
+        return Err("a zeroed frame is not free");
+    }
+    if parts.free().full() {
+        return Err("a pageblock that is all free is kept in parts");
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What happens to frames, for a host under a virtual machine: the guest's frames are memory of its own there.
+
+use super::{Content, FrameRun, PhysicalMemory};
+use crate::bits::PageBits;
+
+/// Frames that got new contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameTouch {
+    /// Which.
+    pub frames: FrameRun,
+    /// [`Content::Zeroed`]: they were zeroed while free. [`Content::Dirty`]: somebody got them, and is taken to write to
+    /// all of them.
+    pub content: Content,
+}
+
+impl PhysicalMemory {
+    /// Starts to write down which frames are handed out and zeroed.
+    pub(crate) fn record_touches(&mut self) {
+        self.touches.get_or_insert_default();
+    }
+
+    /// What was written down since this was last asked, in order.
+    pub(crate) fn take_touches(&mut self) -> Vec<FrameTouch> {
+        self.touches
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    pub(super) fn record(&mut self, frames: FrameRun, content: Content) {
+        let Some(touches) = &mut self.touches else {
+            return;
+        };
+        match touches.last_mut() {
+            Some(last)
+                if last.content == content
+                    && last.frames.first + last.frames.count == frames.first =>
+            {
+                last.frames.count += frames.count;
+            }
+            _ => touches.push(FrameTouch { frames, content }),
+        }
+    }
+
+    pub(super) fn record_zeroed(&mut self, block: u32, frames: PageBits) {
+        if self.touches.is_none() {
+            return;
+        }
+        for (first, count) in frames.each_run() {
+            let start = FrameRun::of_block(block).first + u32::from(first);
+            let frames = FrameRun {
+                first: start,
+                count: count.into(),
+            };
+            self.record(frames, Content::Zeroed);
+        }
+    }
+}

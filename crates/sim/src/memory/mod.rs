@@ -1,0 +1,52 @@
+//! Physical memory: frames, the buddy system, and what fragments it.
+//!
+//! # The model
+//!
+//! - Frames are handed out in blocks of 2^order frames, orders 0 to 10, as `mm/page_alloc.c` does, lowest
+//!   address first (Linux takes what was freed last). Free blocks merge with their buddies at once;
+//!   there are no per-CPU lists.
+//! - Free lists are split by content (paper, section 3.1): *zeroed* and *dirty*. What the kernel knows is
+//!   kept for each frame, so a merge forgets nothing; a block counts as zeroed when all of it is.
+//! - A pageblock (2 MiB) has a [`MigrateType`]. When a type runs out, others are raided from the largest
+//!   block down, and most allocations then claim the whole pageblock.
+//! - State is kept for each pageblock, and for each frame only where a pageblock is in parts: 1 TiB without
+//!   anything in it is 20 MiB here, and a pageblock in parts about half a KiB.
+//!
+//! One zone and one node.
+
+mod block_set;
+mod buddy;
+mod compaction;
+mod content;
+mod fragmentation;
+mod frames;
+mod invariants;
+mod journal;
+mod migrate;
+mod owner;
+mod parts;
+mod prezeroing;
+mod run_map;
+mod watermarks;
+
+pub use buddy::PhysicalMemory;
+pub use content::Content;
+pub use fragmentation::Fragmenter;
+pub use frames::FrameRun;
+pub use journal::FrameTouch;
+pub use migrate::MigrateType;
+pub use prezeroing::PreZeroed;
+pub use watermarks::ZoneWatermarks;
+
+pub(crate) use buddy::Allocated;
+pub(crate) use compaction::Scanned;
+pub(crate) use frames::block_of;
+pub(crate) use owner::Owner;
+pub(crate) use run_map::{Run, RunMap};
+
+/// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).
+pub const ORDERS: u8 = 11;
+/// Order of a huge page and of a pageblock.
+pub const HUGE_ORDER: u8 = 9;
+/// Orders smaller than a pageblock.
+pub(crate) const PART_ORDERS: u8 = HUGE_ORDER;

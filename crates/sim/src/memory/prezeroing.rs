@@ -1,0 +1,107 @@
+//! Zeroing free memory before anybody asks for it (paper, section 3.1).
+
+use super::buddy::{State, Zeroes};
+use super::parts::Part;
+use super::{Content, HUGE_ORDER, MigrateType, ORDERS, PhysicalMemory};
+use crate::bits::PageBits;
+
+/// What a round of zeroing did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreZeroed {
+    /// Frames that were zeroed.
+    pub frames: u64,
+    /// Whether nothing dirty is left.
+    pub all_done: bool,
+}
+
+impl PhysicalMemory {
+    /// Zeroes up to `most` free frames, of the largest free blocks first: those make huge pages. Blocks
+    /// move to the zeroed lists when all of them is zero.
+    pub fn zero_free(&mut self, most: u64) -> PreZeroed {
+        let mut left = most;
+        while left > 0 {
+            let Some((block, order, migrate)) = self.dirtiest() else {
+                return PreZeroed {
+                    frames: most - left,
+                    all_done: true,
+                };
+            };
+            left -= if order >= HUGE_ORDER {
+                self.zero_whole(block, order, left)
+            } else {
+                self.zero_part(block, order, left)
+            };
+            debug_assert!(migrate == self.blocks[block as usize].migrate);
+        }
+        PreZeroed {
+            frames: most,
+            all_done: self.dirtiest().is_none(),
+        }
+    }
+
+    /// The largest dirty free block.
+    fn dirtiest(&self) -> Option<(u32, u8, MigrateType)> {
+        (0..ORDERS).rev().find_map(|order| {
+            [
+                MigrateType::Movable,
+                MigrateType::Reclaimable,
+                MigrateType::Unmovable,
+            ]
+            .into_iter()
+            .find_map(|migrate| {
+                let list = &self.lists[migrate.index()][Content::Dirty.index()][usize::from(order)];
+                Some((list.blocks.first()?, order, migrate))
+            })
+        })
+    }
+
+    fn zero_whole(&mut self, block: u32, order: u8, most: u64) -> u64 {
+        self.remove_whole(block);
+        let mut left = most;
+        for member in block..=block + u32::from(order > HUGE_ORDER) {
+            let before = self.zeroes(member);
+            let dirty = PageBits::FULL.minus(before);
+            let now = lowest(dirty, left);
+            left -= u64::from(now.count());
+            if let State::Free { zeroes, .. } = &mut self.blocks[member as usize].state {
+                *zeroes = Zeroes::of(before.or(now));
+            }
+            self.record_zeroed(member, now);
+        }
+        self.add_whole(block, order);
+        self.count_zeroed(most - left);
+        most - left
+    }
+
+    fn zero_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
+        let Some(part) = self
+            .parts(block)
+            .and_then(|p| p.first(order, Content::Dirty))
+        else {
+            return most;
+        };
+        let Part { offset, .. } = part;
+        self.remove_part(block, part);
+        let parts = self.parts_mut(block);
+        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero());
+        let now = lowest(dirty, most);
+        parts.set_zero(now);
+        self.add_part(block, offset, order);
+        self.record_zeroed(block, now);
+        let zeroed = u64::from(now.count());
+        self.count_zeroed(zeroed);
+        zeroed
+    }
+}
+
+/// The first `most` pages of a set.
+fn lowest(pages: PageBits, most: u64) -> PageBits {
+    let mut left = most;
+    let mut found = PageBits::EMPTY;
+    for (first, count) in pages.each_run() {
+        let taken = u64::from(count).min(left);
+        found = found.or(PageBits::range(first, taken as u16));
+        left -= taken;
+    }
+    found
+}

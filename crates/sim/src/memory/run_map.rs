@@ -1,0 +1,231 @@
+//! Values of 512 places, kept by runs: neighbouring places with ascending values take no more room
+//! than one. Where there are many runs, each place has its own value.
+
+/// Neighbouring places: `first + i` has the value `value + i`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u16,
+    pub(crate) count: u16,
+    pub(crate) value: u64,
+}
+
+impl Run {
+    fn end(self) -> u16 {
+        self.first + self.count
+    }
+
+    /// The part of it in `first..end`, if there is any.
+    fn clipped(self, first: u16, end: u16) -> Option<Self> {
+        let from = self.first.max(first);
+        let to = self.end().min(end);
+        (from < to).then(|| Self {
+            first: from,
+            count: to - from,
+            value: self.value + u64::from(from - self.first),
+        })
+    }
+}
+
+/// A partial map from the base pages of a region (or the frames of a pageblock) to numbers.
+#[derive(Clone, Debug)]
+pub(crate) enum RunMap {
+    /// In ascending order, disjoint, none goes on where the one before it ends.
+    Runs(Vec<Run>),
+    /// By place.
+    Places(Box<[u64; PLACES]>),
+}
+
+const PLACES: usize = hawkeye_policy::PAGES_PER_REGION as usize;
+/// More runs than this are slower to move about than places are to scan.
+const MOST_RUNS: usize = 48;
+/// A place without a value.
+const NONE: u64 = u64::MAX;
+
+impl Default for RunMap {
+    fn default() -> Self {
+        Self::Runs(Vec::new())
+    }
+}
+
+/// Index of the first run that ends after `place`.
+fn index(runs: &[Run], place: u16) -> usize {
+    runs.partition_point(|run| run.end() <= place)
+}
+
+fn goes_on(low: &Run, high: &Run) -> bool {
+    low.end() == high.first && low.value + u64::from(low.count) == high.value
+}
+
+impl RunMap {
+    /// One run.
+    pub(crate) fn of(run: Run) -> Self {
+        Self::Runs(vec![run])
+    }
+
+    /// Whether this run is all there is.
+    pub(crate) fn is(&self, run: Run) -> bool {
+        let mut runs = self.iter();
+        runs.next() == Some(run) && runs.next().is_none()
+    }
+
+    pub(crate) fn get(&self, place: u16) -> Option<u64> {
+        match self {
+            Self::Runs(runs) => {
+                let run = runs.get(index(runs, place))?;
+                Some(run.clipped(place, place + 1)?.value)
+            }
+            Self::Places(values) => {
+                let value = values.get(usize::from(place)).copied();
+                value.filter(|value| *value != NONE)
+            }
+        }
+    }
+
+    /// Adds a run at places that have no value.
+    pub(crate) fn insert(&mut self, run: Run) {
+        if run.count == 0 {
+            return;
+        }
+        match self {
+            Self::Runs(runs) => {
+                insert_run(runs, run);
+                if runs.len() > MOST_RUNS {
+                    self.spread();
+                }
+            }
+            Self::Places(values) => {
+                let places = usize::from(run.first)..usize::from(run.end());
+                for (value, at) in (run.value..).zip(places) {
+                    debug_assert_eq!(values[at], NONE);
+                    values[at] = value;
+                }
+            }
+        }
+    }
+
+    fn spread(&mut self) {
+        let mut values = Box::new([NONE; PLACES]);
+        for run in self.iter() {
+            for i in 0..run.count {
+                values[usize::from(run.first + i)] = run.value + u64::from(i);
+            }
+        }
+        *self = Self::Places(values);
+    }
+
+    /// Takes the values of `count` places from `first` on away.
+    pub(crate) fn remove(&mut self, first: u16, count: u16) {
+        let end = first + count;
+        match self {
+            Self::Runs(runs) => {
+                let from = index(runs, first);
+                let to = from + runs[from..].partition_point(|run| run.first < end);
+                if from < to {
+                    let low = runs[from].clipped(0, first);
+                    let high = runs[to - 1].clipped(end, u16::MAX);
+                    runs.splice(from..to, low.into_iter().chain(high));
+                }
+            }
+            Self::Places(values) => values[usize::from(first)..usize::from(end)].fill(NONE),
+        }
+    }
+
+    /// The first run, or part of one, in `from..end`.
+    fn next(&self, from: u16, end: u16) -> Option<Run> {
+        match self {
+            Self::Runs(runs) => runs.get(index(runs, from))?.clipped(from, end),
+            Self::Places(values) => {
+                let first = (from..end).find(|place| values[usize::from(*place)] != NONE)?;
+                let value = values[usize::from(first)];
+                let alike = values[usize::from(first)..usize::from(end)].iter();
+                let count = alike
+                    .zip(value..)
+                    .take_while(|(value, next)| *value == next);
+                Some(Run {
+                    first,
+                    count: count.count() as u16,
+                    value,
+                })
+            }
+        }
+    }
+
+    /// The runs within `count` places from `first` on, cut where they go beyond.
+    pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = Run> {
+        let end = first + count;
+        let mut from = first;
+        std::iter::from_fn(move || {
+            let run = self.next(from, end)?;
+            from = run.end();
+            Some(run)
+        })
+    }
+
+    /// All runs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
+        self.within(0, PLACES as u16)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn insert_run(runs: &mut Vec<Run>, run: Run) {
+    let at = index(runs, run.first);
+    debug_assert!(runs.get(at).is_none_or(|next| next.first >= run.end()));
+    let joins_next = runs.get(at).is_some_and(|next| goes_on(&run, next));
+    let before = at.checked_sub(1).and_then(|i| runs.get_mut(i));
+    if let Some(before) = before.filter(|before| goes_on(before, &run)) {
+        before.count += run.count;
+        if joins_next {
+            let next = runs.remove(at);
+            runs[at - 1].count += next.count;
+        }
+    } else if joins_next {
+        let next = &mut runs[at];
+        (next.first, next.value) = (run.first, run.value);
+        next.count += run.count;
+    } else {
+        runs.insert(at, run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_an_array(steps in prop::collection::vec((0u16..512, 1u16..40, 0u64..3, prop::bool::ANY), 1..200)) {
+            let mut map = RunMap::default();
+            let mut array = [None; 512];
+            for (first, count, value, insert) in steps {
+                let count = count.min(512 - first);
+                let places = usize::from(first)..usize::from(first + count);
+                map.remove(first, count);
+                array[places.clone()].fill(None);
+                if insert {
+                    let value = value * 1000 + u64::from(first);
+                    map.insert(Run { first, count, value });
+                    for (i, place) in places.enumerate() {
+                        array[place] = Some(value + i as u64);
+                    }
+                }
+            }
+            for place in 0..512u16 {
+                prop_assert_eq!(map.get(place), array[usize::from(place)]);
+            }
+            let mut rebuilt = [None; 512];
+            for run in map.within(0, 512) {
+                for i in 0..run.count {
+                    rebuilt[usize::from(run.first + i)] = Some(run.value + u64::from(i));
+                }
+            }
+            prop_assert_eq!(rebuilt, array);
+            // As few runs as there can be.
+            prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !goes_on(&a, &b)));
+        }
+    }
+}

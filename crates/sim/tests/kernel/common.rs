@@ -1,0 +1,74 @@
+//! Machines for the tests.
+
+use hawkeye_policy::RegionAddr;
+use hawkeye_sim::kernel::fault_policies::FaultPolicy;
+use hawkeye_sim::kernel::{
+    HugeAdvice, Kernel, KernelCosts, KernelError, KernelSpec, SpaceId, SwapSpec,
+};
+use std::ops::Range;
+use std::sync::Arc;
+
+pub type Outcome = Result<(), KernelError>;
+
+pub const PAGE: u64 = 4096;
+pub const HUGE: u64 = 2 << 20;
+pub const MIB: u64 = 1 << 20;
+/// Where the tests map memory.
+pub const AT: u64 = 1 << 30;
+
+pub fn spec(memory_bytes: u64, faults: impl FaultPolicy + 'static) -> KernelSpec {
+    KernelSpec {
+        memory_bytes,
+        faults: Arc::new(faults),
+        costs: KernelCosts::paper(),
+        swap: None,
+    }
+}
+
+/// A machine with an address space that has `bytes` mapped at [`AT`].
+pub fn machine(
+    memory_bytes: u64,
+    bytes: u64,
+    faults: impl FaultPolicy + 'static,
+) -> Result<(Kernel, SpaceId), KernelError> {
+    with(spec(memory_bytes, faults), bytes)
+}
+
+pub fn swapping(
+    memory_bytes: u64,
+    bytes: u64,
+    faults: impl FaultPolicy + 'static,
+) -> Result<(Kernel, SpaceId), KernelError> {
+    let swap = Some(SwapSpec::ssd(1 << 30));
+    let spec = spec(memory_bytes, faults);
+    with(KernelSpec { swap, ..spec }, bytes)
+}
+
+fn with(spec: KernelSpec, bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
+    let mut kernel = Kernel::new(spec)?;
+    let space = kernel.create_space();
+    kernel.map(space, bytes_at(0, bytes), HugeAdvice::None)?;
+    Ok((kernel, space))
+}
+
+/// So many bytes from an offset into the mapping on.
+pub fn bytes_at(offset: u64, bytes: u64) -> Range<u64> {
+    AT + offset..AT + offset + bytes
+}
+
+/// A region of the mapping.
+pub fn region(index: u64) -> RegionAddr {
+    RegionAddr::containing(AT + index * HUGE)
+}
+
+pub fn rss(kernel: &Kernel, space: SpaceId) -> u64 {
+    kernel
+        .space_figures(space)
+        .map_or(0, |figures| figures.rss_bytes)
+}
+
+pub fn huge(kernel: &Kernel, space: SpaceId) -> u64 {
+    kernel
+        .space_figures(space)
+        .map_or(0, |figures| figures.huge_bytes / HUGE)
+}

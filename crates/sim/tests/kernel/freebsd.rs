@@ -1,0 +1,61 @@
+//! FreeBSD's reservations.
+
+use crate::common::*;
+use hawkeye_sim::PageBits;
+use hawkeye_sim::kernel::Access;
+use hawkeye_sim::kernel::fault_policies::FreeBsd;
+
+#[test]
+fn a_reservation_becomes_a_huge_page_when_all_of_it_is_populated() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FreeBsd)?;
+    kernel.touch(space, bytes_at(HUGE - PAGE, PAGE), Access::Write)?;
+    assert_eq!(rss(&kernel, space), PAGE);
+    assert_eq!(kernel.figures().free_bytes, 62 * MIB);
+    assert_eq!(kernel.figures().reservations, 1);
+    let touched = kernel.touch(space, bytes_at(0, HUGE - 2 * PAGE), Access::Write)?;
+    assert_eq!((touched.faults.base, huge(&kernel, space)), (510, 0));
+    kernel.touch(space, bytes_at(0, HUGE), Access::Read)?;
+    assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
+    // In place: nothing else was allocated.
+    assert_eq!(kernel.figures().free_bytes, 62 * MIB);
+    assert_eq!(kernel.figures().reservations, 0);
+    Ok(())
+}
+
+#[test]
+fn pressure_breaks_the_reservation_that_was_used_least_recently() -> Outcome {
+    let (mut kernel, space) = machine(32 * MIB, 64 * MIB, FreeBsd)?;
+    for index in 0..12 {
+        kernel.touch(space, bytes_at(index * HUGE, PAGE), Access::Write)?;
+    }
+    assert_eq!(kernel.figures().reservations, 12);
+    // The first is used again, so the second goes first.
+    kernel.touch(space, bytes_at(PAGE, PAGE), Access::Write)?;
+    kernel.touch(space, bytes_at(32 * MIB, 10 * MIB), Access::Write)?;
+    let figures = kernel.figures();
+    assert!(figures.broken_reservations > 0, "{figures:?}");
+    assert_eq!(kernel.check(), Ok(()));
+    kernel.touch_pages(space, region(0), PageBits::FULL, Access::Write)?;
+    let first = kernel
+        .sample(space, region(0))
+        .is_some_and(|sample| sample.huge);
+    kernel.touch_pages(space, region(1), PageBits::FULL, Access::Write)?;
+    let second = kernel
+        .sample(space, region(1))
+        .is_some_and(|sample| sample.huge);
+    assert!(first && !second);
+    Ok(())
+}
+
+/// FreeBSD never holds more than what was touched: no bloat.
+#[test]
+fn sparse_memory_stays_sparse() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FreeBsd)?;
+    for index in 0..8 {
+        kernel.touch_pages(space, region(index), PageBits::spread(100), Access::Write)?;
+    }
+    assert_eq!((rss(&kernel, space), huge(&kernel, space)), (800 * PAGE, 0));
+    kernel.exit(space)?;
+    assert_eq!(kernel.figures().free_bytes, 64 * MIB);
+    Ok(())
+}

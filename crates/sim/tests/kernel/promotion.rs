@@ -1,0 +1,88 @@
+//! Regions become huge, are split, and give their zeros back.
+
+use crate::common::*;
+use hawkeye_sim::PageBits;
+use hawkeye_sim::kernel::fault_policies::{HawkEyeHuge, LinuxBase};
+use hawkeye_sim::kernel::{Access, HugeAdvice, KernelError, Payer};
+
+const BY: Payer = Payer::Manager;
+
+#[test]
+fn promotion_copies_what_is_there_and_zeroes_the_rest() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
+    kernel.touch_pages(space, region(1), PageBits::spread(100), Access::Write)?;
+    let done = kernel.promote(space, region(1), BY)?;
+    assert_eq!((done.copied, done.added), (100, 412));
+    assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
+    assert_eq!(kernel.useful_bytes(space)?, 100 * PAGE);
+    assert_eq!(kernel.manager_time(), done.paid.time);
+    assert!(done.locked < done.paid.time);
+    let again = kernel.promote(space, region(1), BY);
+    assert_eq!(again, Err(KernelError::NotCandidate(space, region(1))));
+    let empty = kernel.promote(space, region(2), BY);
+    assert_eq!(empty, Err(KernelError::NotCandidate(space, region(2))));
+    Ok(())
+}
+
+#[test]
+fn recovery_gives_exactly_the_zeros_back() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeHuge)?;
+    let used = PageBits::spread(100);
+    kernel.touch_pages(space, region(0), used, Access::Write)?;
+    kernel.touch_pages(space, region(0), PageBits::range(7, 1), Access::WriteZeros)?;
+    assert_eq!(rss(&kernel, space), HUGE);
+    let few = kernel.scan_zeros(space, region(0), 10, BY)?;
+    let all = kernel.scan_zeros(space, region(0), 512, BY)?;
+    let nonzero = if used.contains(7) { 99 } else { 100 };
+    assert_eq!((few.zero_pages, all.zero_pages), (10, 512 - nonzero));
+    assert!(few.paid.time < all.paid.time);
+    let done = kernel.recover(space, region(0), BY)?;
+    assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
+    assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
+    // The zeros are still there to read, and to write.
+    let read = kernel.touch_pages(space, region(0), PageBits::FULL, Access::Read)?;
+    assert_eq!(read.faults.total(), 0);
+    let write = kernel.touch_pages(space, region(0), PageBits::FULL, Access::Write)?;
+    assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
+    assert_eq!(
+        kernel.recover(space, region(0), BY),
+        Err(KernelError::NotHuge(space, region(0)))
+    );
+    Ok(())
+}
+
+#[test]
+fn what_is_filled_ahead_is_not_faulted_in() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LinuxBase)?;
+    kernel.watch_first_touches(space);
+    kernel.touch(space, bytes_at(0, 3 * HUGE), Access::Write)?;
+    let advances = kernel.take_advances();
+    let last = advances
+        .last()
+        .map(|(_, advance)| (advance.region, advance.step, advance.dense));
+    assert_eq!(last, Some((region(2), 1, true)));
+    kernel.fill_ahead(space, region(3), BY)?;
+    let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), Access::Write)?;
+    assert_eq!((touched.faults.total(), touched.cold), (0, 512));
+    let occupied = kernel.fill_ahead(space, region(3), BY);
+    assert_eq!(occupied, Err(KernelError::NotCandidate(space, region(3))));
+    kernel.advise(space, bytes_at(4 * HUGE, HUGE), HugeAdvice::NoHuge)?;
+    let refused = kernel.fill_ahead(space, region(4), BY);
+    assert_eq!(refused, Err(KernelError::NotCandidate(space, region(4))));
+    Ok(())
+}
+
+#[test]
+fn a_split_moves_nothing() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeHuge)?;
+    kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
+    let free = kernel.figures().free_bytes;
+    kernel.split(space, region(0), BY)?;
+    assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE));
+    assert_eq!(kernel.figures().free_bytes, free);
+    let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
+    assert_eq!(touched.faults.total(), 0);
+    kernel.promote(space, region(0), BY)?;
+    assert_eq!(huge(&kernel, space), 1);
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The kernel's threads.
+
+use crate::common::*;
+use hawkeye_sim::PageBits;
+use hawkeye_sim::kernel::fault_policies::{HawkEyeHuge, LinuxBase, LinuxThp};
+use hawkeye_sim::kernel::{Access, Kernel, KernelThread, MergeSpec, ZeroingSpec};
+use hawkeye_sim::memory::Content;
+use std::time::Duration;
+
+#[test]
+fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
+    let (mut kernel, _) = machine(256 * MIB, HUGE, HawkEyeHuge)?;
+    kernel.set_zeroing(Some(ZeroingSpec {
+        pages_per_s: 1000,
+        non_temporal: false,
+    }));
+    let mut zeroed = 0;
+    for _ in 0..700 {
+        let done = kernel.step(Duration::from_millis(3));
+        assert_eq!(done.written_bytes, done.zeroed * PAGE);
+        assert_eq!(done.cached_bytes, done.written_bytes);
+        zeroed += done.zeroed;
+    }
+    assert_eq!(zeroed, 2100);
+    assert_eq!(kernel.figures().zeroed_bytes, 2100 * PAGE);
+    let each = kernel.costs().zero_base_ns;
+    assert_eq!(
+        kernel.thread_time(KernelThread::Zeroing),
+        Duration::from_nanos(2100 * each)
+    );
+    kernel.set_zeroing(Some(ZeroingSpec {
+        pages_per_s: u64::MAX,
+        non_temporal: true,
+    }));
+    // A core can't do more, and then all is done.
+    let done = kernel.step(Duration::from_millis(10));
+    assert!(done.zeroing <= Duration::from_millis(10) && done.cached_bytes == 0);
+    kernel.step(Duration::from_secs(1));
+    assert_eq!(kernel.figures().zeroed_bytes, 256 * MIB);
+    assert_eq!(kernel.figures().zeroed_huge_frames, 128);
+    assert_eq!(kernel.step(Duration::from_secs(1)).zeroed, 0);
+    Ok(())
+}
+
+/// A guest that zeroes its free memory in advance gives it back to the host that way.
+#[test]
+fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
+    let (mut host, vm) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    host.touch(vm, bytes_at(0, 64 * MIB), Access::Write)?;
+    host.touch(vm, bytes_at(16 * MIB, 32 * MIB), Access::WriteZeros)?;
+    host.set_merging(Some(MergeSpec {
+        pages_per_s: 100_000,
+    }));
+    assert_eq!(host.step(Duration::from_secs(1)).merged, 0);
+    host.set_mergeable(vm, true)?;
+    let done = host.step(Duration::from_secs(1));
+    assert_eq!(done.merged, 32 * MIB / PAGE);
+    assert_eq!(rss(&host, vm), 32 * MIB);
+    assert_eq!(host.figures().free_bytes, 224 * MIB);
+    // When the guest needs it again, each page is a copy-on-write fault.
+    let back = host.touch_pages(vm, region(8), PageBits::FULL, Access::Write)?;
+    assert_eq!(back.faults.zero_page_writes, 512);
+    assert_eq!(host.step(Duration::ZERO).merge_scanned, 0);
+    Ok(())
+}
+
+/// The paper's way from free memory of a guest to free memory of its host: zeroed there, merged here.
+#[test]
+fn what_a_guest_frees_comes_back_to_its_host() -> Outcome {
+    let (mut host, vm) = machine(256 * MIB, 128 * MIB, LinuxThp::default())?;
+    host.set_mergeable(vm, true)?;
+    host.set_merging(Some(MergeSpec {
+        pages_per_s: 1_000_000,
+    }));
+    let (mut guest, program) = machine(128 * MIB, 96 * MIB, HawkEyeHuge)?;
+    guest.record_frame_touches();
+    guest.set_zeroing(Some(ZeroingSpec {
+        pages_per_s: 1_000_000,
+        non_temporal: true,
+    }));
+    let show = |guest: &mut Kernel, host: &mut Kernel| -> Outcome {
+        for touch in guest.take_frame_touches() {
+            let access = match touch.content {
+                Content::Dirty => Access::Write,
+                Content::Zeroed => Access::WriteZeros,
+            };
+            let bytes = u64::from(touch.frames.count) * PAGE;
+            host.touch(
+                vm,
+                bytes_at(u64::from(touch.frames.first) * PAGE, bytes),
+                access,
+            )?;
+        }
+        host.step(Duration::from_secs(1));
+        Ok(())
+    };
+    guest.touch(program, bytes_at(0, 96 * MIB), Access::Write)?;
+    show(&mut guest, &mut host)?;
+    assert_eq!(rss(&host, vm), 96 * MIB);
+    guest.free(program, bytes_at(0, 80 * MIB))?;
+    show(&mut guest, &mut host)?;
+    assert_eq!(rss(&host, vm), 96 * MIB);
+    guest.step(Duration::from_secs(1));
+    show(&mut guest, &mut host)?;
+    assert_eq!(rss(&host, vm), 16 * MIB);
+    Ok(())
+}
+
+#[test]
+fn a_kernel_without_threads_does_nothing() -> Outcome {
+    let (mut kernel, _) = machine(64 * MIB, HUGE, LinuxBase)?;
+    assert_eq!(kernel.step(Duration::from_secs(100)), Default::default());
+    Ok(())
+}
