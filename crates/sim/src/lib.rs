@@ -39,6 +39,7 @@ mod region;
 mod rng;
 mod running;
 mod spec;
+pub mod trace;
 
 pub use bits::PageBits;
 pub use change::Change;

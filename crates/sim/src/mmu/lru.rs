@@ -115,6 +115,30 @@ impl LruSets {
         move_back(chunks.into_remainder(), tag, moved)
     }
 
+    /// The same without saying what made room, and without a branch on what is found: for many accesses
+    /// that can't be foreseen.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
+        match <&mut [u32; 4]>::try_from(self.set(set)) {
+            Ok(ways) => touch_array(ways, tag),
+            Err(_) => self.touch_many(set, tag),
+        }
+    }
+
+    /// The usual numbers of ways as constants. Kept apart, so that four are fast where they are used.
+    #[inline(never)]
+    fn touch_many(&mut self, set: usize, tag: u32) -> bool {
+        let ways = self.set(set);
+        match ways.len() {
+            6 => touch::<6>(ways, tag),
+            8 => touch::<8>(ways, tag),
+            12 => touch::<12>(ways, tag),
+            16 => touch::<16>(ways, tag),
+            24 => touch::<24>(ways, tag),
+            _ => self.access(set, tag).is_hit(),
+        }
+    }
+
     /// After a miss: lets the least recently used of the tags that `choose` is true for make room
     /// instead of `evicted`. If there is none, nothing happens.
     pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
@@ -159,6 +183,40 @@ impl LruSets {
     fn set(&mut self, set: usize) -> &mut [u32] {
         &mut self.tags[set * self.ways..][..self.ways]
     }
+}
+
+/// Uses a tag of a set with as many ways as is known when this is compiled; true if it was there.
+#[inline]
+fn touch<const WAYS: usize>(ways: &mut [u32], tag: u32) -> bool {
+    let Ok(ways) = <&mut [u32; WAYS]>::try_from(ways) else {
+        return false;
+    };
+    touch_array(ways, tag)
+}
+
+/// The same of an array.
+#[inline]
+pub(crate) fn touch_array<const WAYS: usize>(ways: &mut [u32; WAYS], tag: u32) -> bool {
+    let before = *ways;
+    if WAYS > CHUNK * 2 {
+        // So many that to compare all of them at once and move them at once outweighs the branch.
+        let found = before
+            .iter()
+            .fold(false, |found, way| found | (*way == tag));
+        if !found {
+            ways[1..].copy_from_slice(&before[..WAYS - 1]);
+            ways[0] = tag;
+            return false;
+        }
+    }
+    let mut found = false;
+    let mut moved = tag;
+    for (way, here) in ways.iter_mut().zip(before) {
+        *way = if found { here } else { moved };
+        found |= here == tag;
+        moved = here;
+    }
+    found
 }
 
 /// Puts `first` in front of some ways and moves the others back by one, up to where `tag` was or else
@@ -217,11 +275,12 @@ mod tests {
         /// since it was.
         #[test]
         fn as_the_definition_says(
-            ways in 1u32..9,
+            ways in 1u32..26,
             set_bits in 0u32..3,
             keys in proptest::collection::vec(0u64..64, 1..400),
         ) {
             let mut sets = LruSets::new(Shape::new(ways << set_bits, ways));
+            let mut touched = sets.clone();
             for (now, key) in keys.iter().enumerate() {
                 let (set, tag) = sets.split(*key);
                 let mut others = std::collections::BTreeSet::new();
@@ -233,6 +292,8 @@ mod tests {
                 });
                 let expected = keys[..now].contains(key) && used < ways as usize;
                 prop_assert_eq!(sets.access(set, tag).is_hit(), expected);
+                prop_assert_eq!(touched.touch(set, tag), expected);
+                prop_assert_eq!(&sets.tags, &touched.tags);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::error::MmuError;
 use super::lru::Shape;
 use super::memory::MemorySpec;
-use super::tlb::{L1Tlb, L2Tlb};
+use super::tlb::{GiantPages, L1Tlb, L2Tlb};
 use super::walk::WalkCacheSizes;
 use serde::Serialize;
 
@@ -26,29 +26,51 @@ pub struct Processor {
     pub l2_tlb: L2Tlb,
     /// Caches of upper page-table entries.
     pub walk_caches: WalkCacheSizes,
+    /// What speeds up walks of the host's tables in a virtual machine.
+    pub nested: NestedCaches,
     /// Page walks that can be under way at the same time.
     pub walkers: u32,
     /// Caches and memory.
     pub memory: MemorySpec,
 }
 
+/// What a processor remembers of the way from guest-physical to host-physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NestedCaches {
+    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables; 0
+    /// where there is none.
+    pub tlb: u32,
+    /// Caches of the host's upper page-table entries.
+    pub walk_caches: WalkCacheSizes,
+}
+
 /// Most entries of one TLB or walk cache, and most lines of a cache: more exists nowhere.
 const MAX_ENTRIES: u32 = 1 << 26;
+
+/// Most entries of a walk cache.
+const MAX_WALK_ENTRIES: u32 = 255;
 
 impl Processor {
     pub(crate) fn check(&self) -> Result<(), MmuError> {
         let shape = |shape: Shape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
         let l1_tlb = match self.l1_tlb {
-            L1Tlb::Split { base, huge } => shape(base) && shape(huge),
+            L1Tlb::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
             L1Tlb::Shared(shared) => shape(shared),
         };
         let sets = "a power of two of whole sets";
         let huge_ways = 1..=self.l2_tlb.shape.ways;
         let counts = [self.width, self.reorder_buffer, self.walkers];
+        let giant_ways = match self.l2_tlb.giant {
+            GiantPages::Among { ways } => huge_ways.contains(&ways),
+            GiantPages::Own(own) => shape(own),
+            GiantPages::Nowhere | GiantPages::AsHuge => true,
+        };
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let memory = &self.memory;
         let speeds = [self.ghz, memory.latency_ns, memory.bandwidth_gb_per_s];
-        let caches = self.walk_caches;
+        let walk_caches = [self.walk_caches, self.nested.walk_caches];
+        let entries = walk_caches.iter().flat_map(|c| [c.pde, c.pdpte, c.pml4e]);
+        let mut entries = entries.chain([self.nested.tlb]);
         let rules = [
             (l1_tlb, "the first-level TLB", sets),
             (shape(self.l2_tlb.shape), "the second-level TLB", sets),
@@ -58,11 +80,14 @@ impl Processor {
                 "1 to all of its ways",
             ),
             (
-                [caches.pde, caches.pdpte, caches.pml4e]
-                    .iter()
-                    .all(|entries| *entries <= MAX_ENTRIES),
-                "the number of entries of a walk cache",
-                "at most 2^26",
+                giant_ways,
+                "its part for pages of 1 GiB",
+                "1 to all of its ways, or a power of two of whole sets",
+            ),
+            (
+                entries.all(|entries| entries <= MAX_WALK_ENTRIES),
+                "the number of entries of a walk cache or nested TLB",
+                "at most 255",
             ),
             (
                 memory.caches.iter().all(|level| shape(level.shape())),

@@ -13,6 +13,8 @@ pub enum L1Tlb {
         base: Shape,
         /// For huge pages.
         huge: Shape,
+        /// For pages of 1 GiB.
+        giant: Shape,
     },
     /// One for all pages.
     Shared(Shape),
@@ -25,8 +27,26 @@ pub struct L2Tlb {
     pub shape: Shape,
     /// Ways of a set that huge pages may take (1 to all).
     pub huge_ways: u32,
+    /// Where pages of 1 GiB are.
+    pub giant: GiantPages,
     /// What a hit in it takes longer than one in the first level, in cycles.
     pub hit_cycles: u32,
+}
+
+/// Where the second level has pages of 1 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum GiantPages {
+    /// Nowhere: what the first level has not is walked for.
+    Nowhere,
+    /// Among the others, in at most so many ways of a set (1 to all).
+    Among {
+        /// Ways of a set.
+        ways: u32,
+    },
+    /// In a TLB of their own.
+    Own(Shape),
+    /// Among the others, as pieces of 2 MiB that count as huge pages ("smashed").
+    AsHuge,
 }
 
 /// Where a translation was found.
@@ -53,7 +73,7 @@ pub(crate) struct Tlb {
 impl Tlb {
     pub(crate) fn new(l1: L1Tlb, l2: L2Tlb) -> Self {
         let (l1, l1_huge) = match l1 {
-            L1Tlb::Split { base, huge } => (base, Some(huge)),
+            L1Tlb::Split { base, huge, .. } => (base, Some(huge)),
             L1Tlb::Shared(shape) => (shape, None),
         };
         Self {
@@ -131,12 +151,14 @@ mod tests {
     const TINY: L1Tlb = L1Tlb::Split {
         base: Shape::new(2, 1),
         huge: Shape::new(1, 1),
+        giant: Shape::new(1, 1),
     };
 
     fn l2(entries: u32, ways: u32, huge_ways: u32) -> L2Tlb {
         L2Tlb {
             shape: Shape::new(entries, ways),
             huge_ways,
+            giant: GiantPages::Nowhere,
             hit_cycles: 7,
         }
     }
@@ -206,7 +228,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_forgotten_is_walked_for_again(numbers in proptest::collection::vec(0u64..3000, 1..300)) {
-            let l1 = L1Tlb::Split { base: Shape::new(64, 4), huge: Shape::new(32, 4) };
+            let giant = Shape::new(4, 4);
+            let l1 = L1Tlb::Split { base: Shape::new(64, 4), huge: Shape::new(32, 4), giant };
             let mut tlb = Tlb::new(l1, l2(8192, 16, 16));
             for number in &numbers {
                 tlb.look_up(base(*number));

@@ -1,0 +1,344 @@
+//! What is mapped, in all address spaces, and which access bits are set.
+
+mod changes;
+
+use super::error::MappingError;
+use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, chunk_of, page_number, region_of};
+use super::state::{LeafSize, RegionState};
+use hawkeye_policy::RegionAddr;
+
+/// An address space. The number of one that was removed is given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpaceId(pub(super) u16);
+
+/// Words of a region's bits, the first page lowest.
+const WORDS: usize = 8;
+const FULL: [u64; WORDS] = [u64::MAX; WORDS];
+/// Bits of an address.
+const ADDRESS_BITS: u32 = 57;
+/// What entries of one table above the page directories map: 512 pieces of 1 GiB.
+const CHUNKS_PER_BLOCK: usize = 512;
+const BLOCK_SHIFT: u32 = 39;
+
+/// Mappings of pages in any number of address spaces, up to 8 TiB in all.
+///
+/// Memory is held in pieces of 1 GiB, 97 KiB for each that has something mapped in it. Piece 0 and block
+/// 0 have nothing in them, so that looking up what is nowhere takes no branch.
+///
+/// Changes are not seen by a [`Translator`](super::Translator)'s TLBs: tell it, as a kernel does.
+#[derive(Clone, Debug)]
+pub struct Mappings {
+    states: Vec<RegionState>,
+    present: Vec<u64>,
+    /// Base pages that can't be stored to.
+    protected: Vec<u64>,
+    /// Access bits of base pages.
+    accessed: Vec<u64>,
+    /// Access bits of huge pages, by region.
+    huge_accessed: Vec<u64>,
+    giant_accessed: Vec<bool>,
+    places: Vec<Place>,
+    /// The pieces of each block of 512 GiB.
+    blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
+    /// The blocks of each address space; none of one that was removed.
+    spaces: Vec<Option<Vec<u16>>>,
+    /// Topmost tables but one, by address space and the bits of the address above them.
+    tops: Vec<(u16, u64)>,
+    free_chunks: Vec<u16>,
+    free_blocks: Vec<u16>,
+}
+
+impl Default for Mappings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mappings {
+    /// No address space.
+    pub fn new() -> Self {
+        let mut mappings = Self {
+            states: Vec::new(),
+            present: Vec::new(),
+            protected: Vec::new(),
+            accessed: Vec::new(),
+            huge_accessed: Vec::new(),
+            giant_accessed: Vec::new(),
+            places: Vec::new(),
+            blocks: vec![[0; CHUNKS_PER_BLOCK]],
+            spaces: Vec::new(),
+            tops: Vec::new(),
+            free_chunks: Vec::new(),
+            free_blocks: Vec::new(),
+        };
+        mappings.push_chunk(Place {
+            // No address space has this number.
+            space: u16::MAX,
+            ..Place::default()
+        });
+        mappings
+    }
+
+    /// Adds an address space in which nothing is mapped.
+    ///
+    /// # Errors
+    ///
+    /// There are 8,192.
+    pub fn add_space(&mut self) -> Result<SpaceId, MappingError> {
+        let blocks = Some(vec![0; 1 << (ADDRESS_BITS - BLOCK_SHIFT)]);
+        if let Some(free) = self.spaces.iter().position(Option::is_none) {
+            self.spaces[free] = blocks;
+            return Ok(SpaceId(free as u16));
+        }
+        if self.spaces.len() >= MAX_CHUNKS {
+            return Err(MappingError::TooManySpaces);
+        }
+        self.spaces.push(blocks);
+        Ok(SpaceId(self.spaces.len() as u16 - 1))
+    }
+
+    /// Unmaps everything in an address space and forgets it. Cores must forget its pages
+    /// ([`Translator::invalidate_space`](super::Translator::invalidate_space)) before.
+    pub fn remove_space(&mut self, space: SpaceId) {
+        let Some(slot) = self.spaces.get_mut(usize::from(space.0)) else {
+            return;
+        };
+        for block in slot.take().unwrap_or_default() {
+            if block != 0 {
+                let chunks =
+                    std::mem::replace(&mut self.blocks[usize::from(block)], [0; CHUNKS_PER_BLOCK]);
+                let chunks = chunks.into_iter().filter(|chunk| *chunk != 0);
+                self.free_chunks.extend(chunks);
+                self.free_blocks.push(block);
+            }
+        }
+        self.tops
+            .iter_mut()
+            .filter(|top| top.0 == space.0)
+            .for_each(|top| top.0 = u16::MAX);
+    }
+
+    /// By what a region is mapped; `None` if no page of it is.
+    pub fn size(&self, space: SpaceId, region: RegionAddr) -> Option<LeafSize> {
+        self.states[self.index(space, region.start())].size()
+    }
+
+    /// By what the host maps the memory behind a region.
+    pub fn host(&self, space: SpaceId, region: RegionAddr) -> LeafSize {
+        self.states[self.index(space, region.start())].host()
+    }
+
+    /// The base pages of a region that are mapped.
+    pub fn present(&self, space: SpaceId, region: RegionAddr) -> [u64; WORDS] {
+        let index = self.index(space, region.start());
+        match self.states[index].size() {
+            None => [0; WORDS],
+            Some(LeafSize::Base) => words(&self.present, index),
+            Some(_) => FULL,
+        }
+    }
+
+    /// Access bits of a region's base pages; of a larger page, all or none.
+    pub fn accessed(&self, space: SpaceId, region: RegionAddr) -> [u64; WORDS] {
+        let index = self.index(space, region.start());
+        let all = match self.states[index].size() {
+            None => false,
+            Some(LeafSize::Base) => return words(&self.accessed, index),
+            Some(LeafSize::Huge) => self.is_huge_accessed(index),
+            Some(LeafSize::Giant) => self.giant_accessed[index / REGIONS_PER_CHUNK],
+        };
+        if all { FULL } else { [0; WORDS] }
+    }
+
+    /// Clears the access bits of a region; of a page of 1 GiB, its one. A page that a TLB has is not marked
+    /// again until that has forgotten it.
+    pub fn clear_accessed(&mut self, space: SpaceId, region: RegionAddr) {
+        let index = self.index(space, region.start());
+        match self.states[index].size() {
+            None => {}
+            Some(LeafSize::Base) => self.accessed[index * WORDS..][..WORDS].fill(0),
+            Some(LeafSize::Huge) => self.huge_accessed[index / 64] &= !(1 << (index % 64)),
+            Some(LeafSize::Giant) => self.giant_accessed[index / REGIONS_PER_CHUNK] = false,
+        }
+    }
+
+    /// Memory that all of this takes, in bytes.
+    pub fn held_bytes(&self) -> u64 {
+        let words = [
+            &self.present,
+            &self.protected,
+            &self.accessed,
+            &self.huge_accessed,
+        ];
+        let words: usize = words.iter().map(|plane| plane.capacity() * 8).sum();
+        let tables: usize = self
+            .spaces
+            .iter()
+            .flatten()
+            .map(|blocks| blocks.len() * 2)
+            .sum();
+        (words + self.states.capacity() + tables + self.blocks.capacity() * CHUNKS_PER_BLOCK * 2)
+            as u64
+    }
+
+    /// The blocks of an address space, for [`chunk_in`](Self::chunk_in).
+    #[inline]
+    pub(super) fn blocks(&self, space: SpaceId) -> &[u16] {
+        let blocks = self.spaces.get(usize::from(space.0));
+        blocks.and_then(Option::as_deref).unwrap_or_default()
+    }
+
+    /// The piece of 1 GiB that an address is in; 0 if nothing is mapped there.
+    #[inline]
+    pub(super) fn chunk_in(&self, blocks: &[u16], address: u64) -> u32 {
+        let block = blocks.get((address >> BLOCK_SHIFT) as usize);
+        let block = usize::from(block.copied().unwrap_or_default());
+        u32::from(self.blocks[block][(address >> 30) as usize % CHUNKS_PER_BLOCK])
+    }
+
+    /// How the region of a base page is mapped.
+    #[inline]
+    pub(super) fn state(&self, page: u32) -> RegionState {
+        self.states[region_of(page)]
+    }
+
+    /// Whether a base page in a region mapped by base pages is present, and can be stored to.
+    #[inline]
+    pub(super) fn page(&self, page: u32) -> (bool, bool) {
+        let (word, bit) = ((page / 64) as usize, page % 64);
+        let present = self.present[word] >> bit & 1 == 1;
+        (present, present && self.protected[word] >> bit & 1 == 0)
+    }
+
+    /// Sets the access bit of the page of this size that `page` is in; true if it was clear.
+    #[inline]
+    pub(super) fn mark(&mut self, page: u32, size: LeafSize) -> bool {
+        let (word, mask) = match size {
+            LeafSize::Base => (&mut self.accessed[(page / 64) as usize], 1 << (page % 64)),
+            LeafSize::Huge => {
+                let region = region_of(page);
+                (&mut self.huge_accessed[region / 64], 1 << (region % 64))
+            }
+            LeafSize::Giant => {
+                return !std::mem::replace(&mut self.giant_accessed[chunk_of(page)], true);
+            }
+        };
+        let was_clear = *word & mask == 0;
+        if was_clear {
+            *word |= mask;
+        }
+        was_clear
+    }
+
+    #[inline]
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Index of a region; one of piece 0 if nothing is mapped there.
+    fn index(&self, space: SpaceId, address: u64) -> usize {
+        region_of(page_number(
+            self.chunk_in(self.blocks(space), address),
+            address,
+        ))
+    }
+
+    /// The same, if there is something.
+    fn known(&self, space: SpaceId, address: u64) -> Result<Option<usize>, MappingError> {
+        if !matches!(self.spaces.get(usize::from(space.0)), Some(Some(_))) {
+            return Err(MappingError::NoSuchSpace(space));
+        }
+        let index = self.index(space, address);
+        Ok((index >= REGIONS_PER_CHUNK).then_some(index))
+    }
+
+    /// Index of a region, for which there is a piece afterwards.
+    fn make(&mut self, space: SpaceId, address: u64) -> Result<usize, MappingError> {
+        if address >> ADDRESS_BITS != 0 {
+            return Err(MappingError::Address { address });
+        }
+        if let Some(index) = self.known(space, address)? {
+            return Ok(index);
+        }
+        let full = self.places.len() >= MAX_CHUNKS && self.free_chunks.is_empty();
+        let Some(Some(blocks)) = self.spaces.get_mut(usize::from(space.0)) else {
+            return Err(MappingError::NoSuchSpace(space));
+        };
+        if full {
+            return Err(MappingError::TooMuchMemory { address });
+        }
+        let block = &mut blocks[(address >> BLOCK_SHIFT) as usize];
+        if *block == 0 {
+            *block = self.free_blocks.pop().unwrap_or_else(|| {
+                self.blocks.push([0; CHUNKS_PER_BLOCK]);
+                self.blocks.len() as u16 - 1
+            });
+        }
+        let block = *block;
+        let top = self.top(space.0, address >> 48);
+        let place = Place {
+            upper: [
+                entry(u32::from(block), address >> 30),
+                entry(top, address >> BLOCK_SHIFT),
+                entry(u32::from(space.0), address >> 48),
+            ],
+            gib: (address >> 30) as u32,
+            space: space.0,
+        };
+        let chunk = match self.free_chunks.pop() {
+            Some(chunk) => {
+                let regions = usize::from(chunk) * REGIONS_PER_CHUNK;
+                self.states[regions..][..REGIONS_PER_CHUNK].fill(RegionState::UNMAPPED);
+                self.places[usize::from(chunk)] = place;
+                chunk
+            }
+            None => self.push_chunk(place),
+        };
+        self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
+        Ok(self.index(space, address))
+    }
+
+    fn push_chunk(&mut self, place: Place) -> u16 {
+        let chunks = self.places.len() + 1;
+        let regions = chunks * REGIONS_PER_CHUNK;
+        self.states.resize(regions, RegionState::UNMAPPED);
+        for plane in [&mut self.present, &mut self.protected, &mut self.accessed] {
+            plane.resize(regions * WORDS, 0);
+        }
+        self.huge_accessed.resize(regions / 64, 0);
+        self.giant_accessed.resize(chunks, false);
+        self.places.push(place);
+        self.places.len() as u16 - 1
+    }
+
+    /// Number of the table under the topmost of five levels.
+    fn top(&mut self, space: u16, high: u64) -> u32 {
+        let known = self.tops.iter().position(|top| *top == (space, high));
+        let free = || self.tops.iter().position(|top| top.0 == u16::MAX);
+        match known.or_else(free) {
+            Some(index) => {
+                self.tops[index] = (space, high);
+                index as u32
+            }
+            None => {
+                self.tops.push((space, high));
+                self.tops.len() as u32 - 1
+            }
+        }
+    }
+
+    fn is_huge_accessed(&self, index: usize) -> bool {
+        self.huge_accessed[index / 64] >> (index % 64) & 1 == 1
+    }
+}
+
+/// Number of an entry over all tables of a level, given that of its table.
+fn entry(table: u32, index: u64) -> u32 {
+    (table << 9) | (index as u32 % 512)
+}
+
+fn words(plane: &[u64], index: usize) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    words.copy_from_slice(&plane[index * WORDS..][..WORDS]);
+    words
+}

@@ -1,0 +1,85 @@
+//! ChampSim's traces (`inc/trace_instruction.h`, `struct input_instr`): 64 bytes for each instruction, in
+//! little-endian order: its address (8), whether it is a branch (1) and is taken (1), 2 registers written and
+//! 4 read (1 each), 2 addresses written and 4 read (8 each). An address of 0 is none.
+
+use super::error::{Position, TraceError};
+use super::text::failed;
+use super::{Kind, TraceAccess};
+use std::io::Read;
+
+pub(super) const RECORD_BYTES: usize = 64;
+pub(super) const EXPECTED: &str = "64 bytes of an instruction, whose bytes 8 and 9 are 0 or 1";
+
+const WRITTEN: usize = 16;
+const READ: usize = 32;
+
+/// One instruction.
+pub(super) type Record = [u8; RECORD_BYTES];
+
+/// Reads records one at a time.
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    input: R,
+    /// Where the record begins that was read last.
+    begin: u64,
+    end: u64,
+}
+
+impl<R: Read> Records<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            input,
+            begin: 0,
+            end: 0,
+        }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        Position::Byte(self.begin)
+    }
+
+    /// The next one; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Record>, TraceError> {
+        self.begin = self.end;
+        let mut record = [0; RECORD_BYTES];
+        let mut filled = 0;
+        while filled < RECORD_BYTES {
+            match self.input.read(&mut record[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(self.position(), error)),
+            }
+        }
+        self.end += filled as u64;
+        match filled {
+            0 => Ok(None),
+            RECORD_BYTES => Ok(Some(record)),
+            _ => Err(TraceError::Truncated {
+                position: self.position(),
+                within: "a record of 64 bytes",
+            }),
+        }
+    }
+}
+
+/// Whether this can be a record.
+pub(super) fn is_record(record: &[u8]) -> bool {
+    record.len() >= RECORD_BYTES && record[8] <= 1 && record[9] <= record[8].max(1)
+}
+
+/// Accesses of one instruction: it is fetched, loads and then stores.
+pub(super) fn accesses(record: &Record) -> impl Iterator<Item = TraceAccess> + use<> {
+    let word = |at: usize| {
+        let bytes = record[at..].first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(bytes)
+    };
+    let fetch = TraceAccess::new(Kind::Fetch, word(0));
+    let loads: [u64; 4] = std::array::from_fn(|n| word(READ + 8 * n));
+    let stores: [u64; 2] = std::array::from_fn(|n| word(WRITTEN + 8 * n));
+    let loads = loads.into_iter().map(|address| (Kind::Load, address));
+    let stores = stores.into_iter().map(|address| (Kind::Store, address));
+    let data = loads.chain(stores).filter(|(_, address)| *address != 0);
+    let data = data.map(|(kind, address)| TraceAccess::new(kind, address));
+    std::iter::once(fetch).chain(data)
+}

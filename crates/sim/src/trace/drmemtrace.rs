@@ -1,0 +1,73 @@
+//! The text that drmemtrace's view tool prints (DynamoRIO, `clients/drcachesim/tools/view.cpp`): a record
+//! number, an instruction number, a colon and a thread, then `read`, `write` or `ifetch` with
+//! `SIZE byte(s) @ 0xADDRESS`, or a marker, or something that is no access of the program's.
+
+use super::fields::{Line, decimal, hex};
+use super::{Kind, TraceAccess};
+
+pub(super) const EXPECTED: &str = "\"RECORD INSTRUCTION: THREAD read|write|ifetch SIZE byte(s) @ 0xADDRESS ...\" or a marker in <>";
+
+pub(super) fn parse(line: &str) -> Line {
+    if is_frame(line) {
+        return Line::Other;
+    }
+    record(line).unwrap_or(Line::Bad)
+}
+
+fn record(line: &str) -> Option<Line> {
+    let (numbers, rest) = line.split_once(':')?;
+    let mut numbers = numbers.split_ascii_whitespace();
+    decimal(numbers.next()?)?;
+    decimal(numbers.next()?)?;
+    if numbers.next().is_some() {
+        return None;
+    }
+    let (thread, details) = rest.trim_start().split_once(' ')?;
+    // Older versions write T before it, newer ones may write the workload's number too: W0.T1.
+    let digits = thread
+        .rfind(|c: char| !c.is_ascii_digit())
+        .map_or(0, |at| at + 1);
+    let thread = decimal(thread.get(digits..)?).filter(|_| digits < thread.len())?;
+    let details = details.trim();
+    if details.starts_with('<') && details.ends_with('>') {
+        return Some(Line::Other);
+    }
+    let mut words = details.split_ascii_whitespace();
+    let kind = match words.next()? {
+        "read" => Some(Kind::Load),
+        "write" => Some(Kind::Store),
+        "ifetch" => Some(Kind::Fetch),
+        "iflush" | "dflush" => None,
+        name if name.starts_with("pref") => None,
+        // What of an instruction's bytes had no room in the line above.
+        bytes => {
+            let pairs = std::iter::once(bytes).chain(words);
+            let mut pairs = pairs.map(|pair| pair.len() == 2 && hex(pair).is_some());
+            return pairs.all(|is| is).then_some(Line::Other);
+        }
+    };
+    let bytes = decimal(words.next()?)?;
+    if (words.next()?, words.next()?) != ("byte(s)", "@") {
+        return None;
+    }
+    let address = hex(words.next()?.strip_prefix("0x")?)?;
+    let Some(kind) = kind else {
+        return Some(Line::Other);
+    };
+    Some(Line::Access(TraceAccess {
+        bytes: Some(u32::try_from(bytes).ok()?),
+        thread: Some(thread),
+        ..TraceAccess::new(kind, address)
+    }))
+}
+
+/// What is around the records.
+pub(super) fn is_frame(line: &str) -> bool {
+    let total = line.trim_start().split_once(" : ");
+    line.is_empty()
+        || line.starts_with("Output format:")
+        || line.starts_with("<--record#->")
+        || line.starts_with("View tool results:")
+        || line.len() > 10 && line.bytes().all(|byte| byte == b'-')
+        || total.is_some_and(|(count, what)| decimal(count).is_some() && what.starts_with("total "))
+}

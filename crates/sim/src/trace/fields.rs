@@ -1,0 +1,31 @@
+//! Numbers in lines of text.
+
+/// A line's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Access(super::TraceAccess),
+    /// Something that the tool writes beside accesses.
+    Other,
+    Bad,
+}
+
+/// How a format understands a line.
+pub(super) type Parse = fn(&str) -> Line;
+
+/// Digits of this base and nothing else. (The standard parser takes a sign too.)
+pub(super) fn number(digits: &str, base: u32) -> Option<u64> {
+    let all = digits.bytes().all(|digit| char::from(digit).is_digit(base));
+    if all {
+        u64::from_str_radix(digits, base).ok()
+    } else {
+        None
+    }
+}
+
+pub(super) fn hex(digits: &str) -> Option<u64> {
+    number(digits, 16)
+}
+
+pub(super) fn decimal(digits: &str) -> Option<u64> {
+    number(digits, 10)
+}

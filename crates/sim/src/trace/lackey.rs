@@ -1,0 +1,47 @@
+//! Valgrind's lackey with `--trace-mem=yes` (Valgrind manual, chapter 13; `lackey/lk_main.c`): instructions
+//! as `I  addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal, sizes decimal.
+
+use super::fields::{Line, decimal, hex};
+use super::{Kind, TraceAccess};
+
+pub(super) const EXPECTED: &str =
+    "\"I  ADDRESS,SIZE\", \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
+
+pub(super) fn parse(line: &str) -> Line {
+    access(line).map_or_else(
+        || {
+            if is_message(line) {
+                Line::Other
+            } else {
+                Line::Bad
+            }
+        },
+        Line::Access,
+    )
+}
+
+fn access(line: &str) -> Option<TraceAccess> {
+    let (kind, rest) = match line.get(..3)? {
+        "I  " => (Kind::Fetch, &line[3..]),
+        " L " => (Kind::Load, &line[3..]),
+        " S " => (Kind::Store, &line[3..]),
+        " M " => (Kind::Modify, &line[3..]),
+        _ => return None,
+    };
+    let (address, bytes) = rest.split_once(',')?;
+    let mut access = TraceAccess::new(kind, hex(address)?);
+    access.bytes = Some(u32::try_from(decimal(bytes)?).ok()?);
+    Some(access)
+}
+
+/// Valgrind's own messages, `==PID== text` and `--PID-- text`, superblocks, and empty lines.
+fn is_message(line: &str) -> bool {
+    let framed = |mark: &str| {
+        let rest = line
+            .strip_prefix(mark)
+            .and_then(|rest| rest.split_once(mark));
+        rest.is_some_and(|(pid, _)| decimal(pid).is_some())
+    };
+    let superblock = line.strip_prefix("SB ").and_then(hex);
+    line.is_empty() || framed("==") || framed("--") || superblock.is_some()
+}

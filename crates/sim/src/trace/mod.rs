@@ -1,0 +1,40 @@
+//! Traces of memory accesses that other tools made, read as a stream: at no time is more than a few
+//! lines or records of one in memory.
+//!
+//! | [`Format`] | made by | what it tells |
+//! |---|---|---|
+//! | `Lackey` | `valgrind --tool=lackey --trace-mem=yes` | every access and instruction, of all threads in one |
+//! | `ChampSim` | ChampSim's tracers; 64 bytes an instruction, plain or `.xz` | instructions and addresses, no sizes |
+//! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
+//! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
+//!
+//! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout belongs to the version of DynamoRIO
+//! that wrote them, whose view tool prints what is in them. Neither are ChampSim's traces of the CloudSuite, whose
+//! records are longer.
+//!
+//! ```
+//! use hawkeye_sim::trace::{BadRecords, Format, Kind, Trace};
+//!
+//! let text = "I  0023c790,2\n S 1ffefffb8,8\n M 0421f000,4\n";
+//! let trace = Trace::new(Format::Lackey, text.as_bytes(), BadRecords::Fail);
+//! let accesses = trace.collect::<Result<Vec<_>, _>>()?;
+//! assert_eq!((accesses[1].kind, accesses[1].address), (Kind::Store, 0x1_ffef_ffb8));
+//! # Ok::<(), hawkeye_sim::trace::TraceError>(())
+//! ```
+
+mod access;
+mod champsim;
+mod detect;
+mod drmemtrace;
+mod error;
+mod fields;
+mod lackey;
+mod open;
+mod perf_script;
+mod reader;
+mod text;
+
+pub use access::{Kind, TraceAccess};
+pub use detect::Format;
+pub use error::{Position, TraceError};
+pub use reader::{BadRecords, Trace};

@@ -1,0 +1,77 @@
+//! `perf script` of what `perf mem record` recorded (`tools/perf/builtin-script.c`): a command, a process
+//! (and thread), a time, an event and the address that was accessed, as
+//! `perf script -F comm,pid,time,event,addr` prints them, or with more fields in between and after them.
+//!
+//! These are samples: one access of thousands.
+
+use super::fields::{Line, decimal, hex};
+use super::{Kind, TraceAccess};
+
+pub(super) const EXPECTED: &str = "\"COMMAND PID SECONDS.MICROSECONDS: EVENT: ADDRESS\" with an event of loads or stores, as \
+     perf script -F comm,pid,time,event,addr prints it";
+
+pub(super) fn parse(line: &str) -> Line {
+    if line.is_empty() || line.starts_with('#') {
+        return Line::Other;
+    }
+    sample(line).unwrap_or(Line::Bad)
+}
+
+fn sample(line: &str) -> Option<Line> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    // Commands have blanks in them, times have a form of their own.
+    let at = words.iter().position(|word| time_ns(word).is_some())?;
+    let time = time_ns(words.get(at)?)?;
+    // A processor as [000] may stand between.
+    let who = words
+        .get(..at)?
+        .iter()
+        .rev()
+        .find(|word| !word.starts_with('['))?;
+    let thread = decimal(who.rsplit_once('/').map_or(*who, |(_, thread)| thread))?;
+    let rest = words.get(at + 1..)?;
+    // The sample's period may stand before the event.
+    let event = rest.iter().position(|word| word.ends_with(':'))?;
+    let name = rest.get(event)?;
+    let address = hex(rest.get(event + 1)?)?;
+    if event > 1 || event == 1 && decimal(rest.first()?).is_none() {
+        return None;
+    }
+    if address == 0 {
+        // A sample for which the processor told no address.
+        return Some(Line::Other);
+    }
+    Some(Line::Access(TraceAccess {
+        thread: Some(thread),
+        time_ns: Some(time),
+        ..TraceAccess::new(kind(name, line)?, address)
+    }))
+}
+
+/// What the sample's data source says, or else its event's name.
+fn kind(event: &str, line: &str) -> Option<Kind> {
+    let operation = line.split_once("|OP ").map(|(_, operation)| operation);
+    match operation {
+        Some(operation) if operation.starts_with("STORE") => Some(Kind::Store),
+        Some(operation) if operation.starts_with("LOAD") => Some(Kind::Load),
+        _ if event.contains("store") => Some(Kind::Store),
+        _ if event.contains("load") => Some(Kind::Load),
+        _ => None,
+    }
+}
+
+/// `SECONDS.FRACTION:`, with six digits or nine.
+fn time_ns(word: &str) -> Option<u64> {
+    let (seconds, fraction) = word.strip_suffix(':')?.split_once('.')?;
+    let nanoseconds = match fraction.len() {
+        6 => decimal(fraction)? * 1000,
+        9 => decimal(fraction)?,
+        _ => return None,
+    };
+    if seconds.is_empty() {
+        return None;
+    }
+    decimal(seconds)?
+        .checked_mul(1_000_000_000)?
+        .checked_add(nanoseconds)
+}

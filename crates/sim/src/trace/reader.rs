@@ -1,0 +1,189 @@
+//! Accesses of a trace, one after the other.
+
+use super::access::TraceAccess;
+use super::champsim::{self, Record, Records};
+use super::detect::Format;
+use super::error::{Position, TraceError};
+use super::fields::{Line, Parse};
+use super::text::{Lines, Next, shown};
+use super::{drmemtrace, lackey, perf_script};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::BufRead;
+
+/// What becomes of lines and records that are not of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadRecords {
+    /// The first is an error and the end.
+    Fail,
+    /// They are left out and counted. So is an end in the middle of a line or record; input that can't be read
+    /// is an error nevertheless.
+    Skip,
+}
+
+/// A trace that is read as its accesses are asked for. After an error there is nothing more.
+pub struct Trace<R> {
+    input: Input<R>,
+    /// Accesses of the instruction that was read last.
+    waiting: VecDeque<TraceAccess>,
+    bad: BadRecords,
+    skipped: u64,
+    ended: bool,
+}
+
+enum Input<R> {
+    Text {
+        lines: Lines<R>,
+        parse: Parse,
+        expected: &'static str,
+    },
+    Records(Records<R>),
+}
+
+impl<R> fmt::Debug for Trace<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace")
+            .field("bad", &self.bad)
+            .field("skipped", &self.skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: BufRead> Trace<R> {
+    /// Of this format, not compressed.
+    pub fn new(format: Format, input: R, bad: BadRecords) -> Self {
+        let text = |input, parse, expected| Input::Text {
+            lines: Lines::new(input),
+            parse,
+            expected,
+        };
+        let input = match format {
+            Format::Lackey => text(input, lackey::parse, lackey::EXPECTED),
+            Format::Drmemtrace => text(input, drmemtrace::parse, drmemtrace::EXPECTED),
+            Format::PerfScript => text(input, perf_script::parse, perf_script::EXPECTED),
+            Format::ChampSim => Input::Records(Records::new(input)),
+        };
+        Self {
+            input,
+            waiting: VecDeque::new(),
+            bad,
+            skipped: 0,
+            ended: false,
+        }
+    }
+
+    /// Lines and records left out so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Where the line or record is that was read last.
+    pub fn position(&self) -> Position {
+        match &self.input {
+            Input::Text { lines, .. } => lines.position(),
+            Input::Records(records) => records.position(),
+        }
+    }
+
+    /// Reads on until there is an access; false at the end.
+    fn advance(&mut self) -> Result<bool, TraceError> {
+        while self.waiting.is_empty() {
+            let found = match &mut self.input {
+                Input::Text {
+                    lines,
+                    parse,
+                    expected,
+                } => next_line(lines, *parse, expected),
+                Input::Records(records) => next_record(records),
+            };
+            match found {
+                Ok(Found::Accesses(accesses)) => self.waiting.extend(accesses),
+                Ok(Found::Record(record)) => self.waiting.extend(champsim::accesses(&record)),
+                Ok(Found::End) => return Ok(false),
+                Err(error) => self.judge(error)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// An error is passed over and counted, if it may be.
+    fn judge(&mut self, error: TraceError) -> Result<(), TraceError> {
+        let of_input = matches!(error, TraceError::Read { .. });
+        if of_input || self.bad == BadRecords::Fail {
+            return Err(error);
+        }
+        self.skipped += 1;
+        // Compressed data that ended has no more after it.
+        if matches!(error, TraceError::Truncated { .. }) {
+            self.ended = true;
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Iterator for Trace<R> {
+    type Item = Result<TraceAccess, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended && self.waiting.is_empty() {
+            return None;
+        }
+        match self.advance() {
+            Ok(true) => self.waiting.pop_front().map(Ok),
+            Ok(false) => {
+                self.ended = true;
+                None
+            }
+            Err(error) => {
+                self.ended = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// What a line or record holds.
+enum Found {
+    Accesses(Option<TraceAccess>),
+    Record(Record),
+    End,
+}
+
+fn next_line<R: BufRead>(
+    lines: &mut Lines<R>,
+    parse: Parse,
+    expected: &'static str,
+) -> Result<Found, TraceError> {
+    let found = match lines.next()? {
+        Next::End => return Ok(Found::End),
+        Next::Cut => {
+            return Err(TraceError::Truncated {
+                position: lines.position(),
+                within: "a line",
+            });
+        }
+        Next::NoText(found) => found,
+        Next::Line(line) => match parse(line) {
+            Line::Access(access) => return Ok(Found::Accesses(Some(access))),
+            Line::Other => return Ok(Found::Accesses(None)),
+            Line::Bad => shown(line.as_bytes()),
+        },
+    };
+    Err(TraceError::Bad {
+        position: lines.position(),
+        found,
+        expected,
+    })
+}
+
+fn next_record<R: BufRead>(records: &mut Records<R>) -> Result<Found, TraceError> {
+    match records.next()? {
+        None => Ok(Found::End),
+        Some(record) if champsim::is_record(&record) => Ok(Found::Record(record)),
+        Some(record) => Err(TraceError::Bad {
+            position: records.position(),
+            found: shown(&record),
+            expected: champsim::EXPECTED,
+        }),
+    }
+}

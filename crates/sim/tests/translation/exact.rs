@@ -1,0 +1,111 @@
+//! Where both models model the same, they count the same.
+
+use hawkeye_policy::RegionAddr;
+use hawkeye_sim::mmu::translation::{
+    Access, LeafSize, Mappings, Sweep, Translator, TranslatorSpec, Work,
+};
+use hawkeye_sim::mmu::{PROCESSORS, PageSize, Pattern, Run};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Where a run of the exact model has its memory.
+const BEGIN: u64 = 0x7f00_0000_0000;
+
+#[test]
+fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
+    let (bytes, laps) = (64u64 << 20, 3);
+    for processor in PROCESSORS {
+        for size in [PageSize::Base, PageSize::Huge] {
+            for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
+                let pattern = Pattern::Stride {
+                    bytes: stride,
+                    instructions: 4,
+                };
+                let mut exact = Run::new(&processor, pattern, bytes, size, 1)?;
+                let sweep = Sweep {
+                    address: BEGIN,
+                    stride,
+                    count: bytes.div_ceil(stride),
+                    store: false,
+                };
+                exact.advance_accesses(laps * sweep.count);
+                let exact = exact.counters();
+
+                let mut mappings = Mappings::new();
+                let space = mappings.add_space()?;
+                for region in 0..bytes >> 21 {
+                    let region = RegionAddr::containing(BEGIN + (region << 21));
+                    match LeafSize::from(size) {
+                        LeafSize::Huge => mappings.map_huge(space, region)?,
+                        _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
+                    }
+                }
+                let mut fast = Translator::new(&TranslatorSpec::native(&processor))?;
+                let swept = vec![sweep; laps as usize];
+                let done = fast.sweep(&mut mappings, space, &swept, 0, Work::default());
+                assert_eq!(done.sweeps, swept.len());
+                let counters = fast.counters(space);
+                let what = format!("{}, {size:?} pages, every {stride} bytes", processor.name);
+                assert_eq!(counters.accesses, exact.accesses, "{what}");
+                assert_eq!(counters.l2_hits(), exact.l2_tlb_hits, "{what}");
+                assert_eq!(counters.walks(), exact.walks, "{what}");
+                let [fast_loads, exact_loads] = [&counters.walk_loads[..], &exact.walk_loads[..]]
+                    .map(|loads| loads.iter().sum::<u64>());
+                assert_eq!(fast_loads, exact_loads, "{what}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Random reads are drawn by each side for itself: shares agree, and walks take about the same.
+#[test]
+fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
+    let accesses = 400_000;
+    for processor in PROCESSORS {
+        for gib in [1u64, 16] {
+            let mut exact = Run::new(&processor, Pattern::CHASE, gib << 30, PageSize::Base, 1)?;
+            exact.advance_accesses(accesses);
+            let before = exact.counters();
+            exact.advance_accesses(accesses);
+            let exact = exact.counters().since(&before);
+
+            let mut mappings = Mappings::new();
+            let space = mappings.add_space()?;
+            for region in 0..gib * 512 {
+                let region = RegionAddr::containing(BEGIN + (region << 21));
+                mappings.map_pages(space, region, [u64::MAX; 8])?;
+            }
+            let mut fast = Translator::new(&TranslatorSpec::native(&processor))?;
+            let mut random = 3u64;
+            let batch: Vec<_> = (0..2 * accesses)
+                .map(|_| {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    Access::load(BEGIN + (random >> 16) % (gib << 30))
+                })
+                .collect();
+            let (warm, measured) = batch.split_at(accesses as usize);
+            fast.translate(&mut mappings, space, warm, Work::default());
+            let before = fast.counters(space);
+            fast.translate(&mut mappings, space, measured, Work::default());
+            let counters = fast.counters(space).since(&before);
+
+            let what = format!("{}, {gib} GiB", processor.name);
+            let walks = counters.walks() as f64 / exact.walks as f64;
+            assert!(
+                (0.99..1.01).contains(&walks),
+                "{what}: {walks} times the walks"
+            );
+            let exact_cycles = exact.walk_pending_cycles / exact.walks as f64;
+            let cycles = counters.walk_cycles() as f64 / counters.walks() as f64;
+            let length = cycles / exact_cycles;
+            assert!(
+                (0.8..1.2).contains(&length),
+                "{what}: {length} times as long"
+            );
+        }
+    }
+    Ok(())
+}

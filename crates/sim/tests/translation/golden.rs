@@ -1,0 +1,271 @@
+//! Small cases worked out by hand.
+
+use hawkeye_policy::RegionAddr;
+use hawkeye_sim::mmu::translation::{
+    Access, LeafSize, Levels, Mappings, SpaceId, Tables, Translator, TranslatorSpec, Work,
+};
+use hawkeye_sim::mmu::{
+    CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, Processor, SKYLAKE, Shape,
+    WalkCacheSizes,
+};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const BEGIN: u64 = 0x7f00_0000_0000;
+const PAGE: u64 = 4096;
+const FULL: [u64; 8] = [u64::MAX; 8];
+
+/// No walk caches. The second-level cache takes 10 cycles, the last level 40, memory 200.
+fn bare() -> Processor {
+    let none = WalkCacheSizes {
+        pde: 0,
+        pdpte: 0,
+        pml4e: 0,
+    };
+    let mut processor = SKYLAKE;
+    processor.walk_caches = none;
+    processor.nested = NestedCaches {
+        tlb: 0,
+        walk_caches: none,
+    };
+    let [first, mut second, mut last] = processor.memory.caches;
+    second.latency_cycles = 10;
+    last.latency_cycles = 40;
+    processor.memory.caches = [first, second, last];
+    processor.memory.latency_ns = 100.0;
+    processor.ghz = 2.0;
+    processor
+}
+
+fn mapped(
+    size: LeafSize,
+    host: LeafSize,
+) -> Result<(Mappings, SpaceId), Box<dyn std::error::Error>> {
+    let mut mappings = Mappings::new();
+    let space = mappings.add_space()?;
+    let region = RegionAddr::containing(BEGIN);
+    match size {
+        LeafSize::Base => mappings.map_pages(space, region, FULL)?,
+        LeafSize::Huge => mappings.map_huge(space, region)?,
+        LeafSize::Giant => mappings.map_giant(space, BEGIN)?,
+    }
+    mappings.set_host(space, region, host)?;
+    mappings.clear_accessed(space, region);
+    Ok((mappings, space))
+}
+
+/// Loads of one walk.
+fn loads(
+    spec: &TranslatorSpec,
+    size: LeafSize,
+    host: LeafSize,
+) -> Result<u64, Box<dyn std::error::Error>> {
+    let (mut mappings, space) = mapped(size, host)?;
+    let mut core = Translator::new(spec)?;
+    core.translate(
+        &mut mappings,
+        space,
+        &[Access::load(BEGIN)],
+        Work::default(),
+    );
+    let counters = core.counters(space);
+    assert_eq!(counters.walks_of(size.min(host)), 1);
+    Ok(counters.walk_loads.iter().sum())
+}
+
+#[test]
+fn a_walk_loads_an_entry_a_level() -> Outcome {
+    let four = TranslatorSpec::native(&bare());
+    let five = TranslatorSpec {
+        tables: Tables::Native(Levels::Five),
+        ..four
+    };
+    for (size, expected) in [
+        (LeafSize::Base, 4),
+        (LeafSize::Huge, 3),
+        (LeafSize::Giant, 2),
+    ] {
+        assert_eq!(loads(&four, size, LeafSize::Giant)?, expected);
+        assert_eq!(loads(&five, size, LeafSize::Giant)?, expected + 1);
+    }
+    Ok(())
+}
+
+/// Bhargava et al. (2008), figure 1: (guest + 1) * (host + 1) - 1 loads with as many levels each.
+#[test]
+fn a_nested_walk_loads_24() -> Outcome {
+    let spec = |tables_backed_by| TranslatorSpec::nested(&bare(), tables_backed_by);
+    let base = spec(LeafSize::Base);
+    assert_eq!(loads(&base, LeafSize::Base, LeafSize::Base)?, 24);
+    // Three levels of the guest, each with four of the host, and four for the page.
+    assert_eq!(loads(&base, LeafSize::Huge, LeafSize::Base)?, 3 * 5 + 4);
+    assert_eq!(loads(&base, LeafSize::Base, LeafSize::Huge)?, 4 * 5 + 3);
+    let huge = spec(LeafSize::Huge);
+    assert_eq!(loads(&huge, LeafSize::Huge, LeafSize::Huge)?, 3 * 4 + 3);
+    let five = TranslatorSpec {
+        tables: Tables::Nested {
+            guest: Levels::Five,
+            host: Levels::Five,
+            tables_backed_by: LeafSize::Base,
+        },
+        ..base
+    };
+    assert_eq!(loads(&five, LeafSize::Base, LeafSize::Base)?, 35);
+    Ok(())
+}
+
+#[test]
+fn cycles_are_those_of_where_lines_are() -> Outcome {
+    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let mut core = Translator::new(&TranslatorSpec::native(&bare()))?;
+    // Four lines from memory; then the same four; then, eight pages on, three and a new one.
+    let batch = [
+        Access::load(BEGIN),
+        Access::store(BEGIN + PAGE),
+        Access::load(BEGIN + 8 * PAGE),
+    ];
+    let work = Work {
+        millicycles_per_access: 2500,
+        waited_permille: 500,
+    };
+    core.translate(&mut mappings, space, &batch, work);
+    let counters = core.counters(space);
+    assert_eq!(counters.walk_loads, [7, 0, 5]);
+    assert_eq!(counters.load_walk_cycles, 4 * 200 + 3 * 10 + 200);
+    assert_eq!(counters.store_walk_cycles, 4 * 10);
+    // Half of 1,070 cycles in walks, and 7.5 of work.
+    assert_eq!(counters.millicycles, 535_000 + 7_500);
+    assert_eq!(counters.overhead_percent(), 100.0);
+    core.add_cycles(space, 100_000);
+    assert_eq!(core.counters(space).cycles(), 100_542);
+    assert_eq!(core.counters(space).first_touches, 3);
+    Ok(())
+}
+
+#[test]
+fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
+    let mut processor = bare();
+    // One set of four lines.
+    processor.memory.caches[1] = CacheLevel {
+        bytes: 256,
+        ways: 1,
+        latency_cycles: 10,
+    };
+    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let spec = TranslatorSpec {
+        page_table_share_percent: 100,
+        ..TranslatorSpec::native(&processor)
+    };
+    let mut core = Translator::new(&spec)?;
+    // Lines 4321, then 432 again and a new one that throws line 1 out, and that one again: it throws
+    // out the one before it.
+    let batch = [BEGIN, BEGIN + 8 * PAGE, BEGIN + PAGE].map(Access::load);
+    core.translate(&mut mappings, space, &batch, Work::default());
+    assert_eq!(core.counters(space).walk_loads, [6, 1, 5]);
+    Ok(())
+}
+
+#[test]
+fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
+    let tlb = L2Tlb {
+        shape: Shape::new(1536, 12),
+        huge_ways: 12,
+        giant: GiantPages::Nowhere,
+        hit_cycles: 7,
+    };
+    let processor = Processor {
+        l1_tlb: L1Tlb::Split {
+            base: Shape::new(4, 1),
+            huge: Shape::new(1, 1),
+            giant: Shape::new(1, 1),
+        },
+        l2_tlb: tlb,
+        ..bare()
+    };
+    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
+    let batch = [0, 0, 4, 4, 0, 1].map(|page| Access::load(BEGIN + page * PAGE));
+    core.translate(&mut mappings, space, &batch, Work::default());
+    let counters = core.counters(space);
+    assert_eq!(
+        (counters.accesses, counters.l1_misses, counters.walks()),
+        (6, 4, 3)
+    );
+    assert_eq!(counters.l2_hits(), 1);
+    assert_eq!(counters.cycles(), 6 + 7 + counters.walk_cycles());
+    Ok(())
+}
+
+#[test]
+fn giant_pages_are_where_the_processor_has_them() -> Outcome {
+    let walks = |giant, gibs: u64| -> Result<u64, Box<dyn std::error::Error>> {
+        let mut processor = bare();
+        processor.l2_tlb.giant = giant;
+        let mut mappings = Mappings::new();
+        let space = mappings.add_space()?;
+        for gib in 0..gibs {
+            mappings.map_giant(space, BEGIN + (gib << 30))?;
+        }
+        let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
+        let lap: Vec<_> = (0..gibs)
+            .map(|gib| Access::load(BEGIN + (gib << 30)))
+            .collect();
+        core.translate(&mut mappings, space, &lap, Work::default());
+        core.translate(&mut mappings, space, &lap, Work::default());
+        Ok(core.counters(space).walks())
+    };
+    // Four in the first level.
+    assert_eq!(walks(GiantPages::Nowhere, 4)?, 4);
+    assert_eq!(walks(GiantPages::Nowhere, 5)?, 10);
+    assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 16)?, 16);
+    assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 17)?, 17 + 5);
+    assert_eq!(walks(GiantPages::Among { ways: 1 }, 128)?, 128);
+    // Pieces of 2 MiB at a distance of 1 GiB are all in one set of 12.
+    assert_eq!(walks(GiantPages::AsHuge, 12)?, 12);
+    assert_eq!(walks(GiantPages::AsHuge, 13)?, 26);
+    Ok(())
+}
+
+#[test]
+fn a_stream_is_walked_for_ahead() -> Outcome {
+    let count = |next_page_prefetch| -> Result<_, Box<dyn std::error::Error>> {
+        let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+        let spec = TranslatorSpec {
+            next_page_prefetch,
+            ..TranslatorSpec::native(&SKYLAKE)
+        };
+        let mut core = Translator::new(&spec)?;
+        let batch: Vec<_> = (0..512)
+            .map(|page| Access::load(BEGIN + page * PAGE))
+            .collect();
+        core.translate(&mut mappings, space, &batch, Work::default());
+        let marked: u32 = mappings
+            .accessed(space, RegionAddr::containing(BEGIN))
+            .iter()
+            .map(|word| word.count_ones())
+            .sum();
+        let counters = core.counters(space);
+        Ok((counters.walks(), counters.prefetches, marked))
+    };
+    assert_eq!(count(false)?, (512, 0, 512));
+    // The first two are missed; the last one's neighbour is not mapped. Prefetches mark nothing.
+    assert_eq!(count(true)?, (2, 510, 2));
+    Ok(())
+}
+
+#[test]
+fn what_cant_be_built_is_refused() {
+    let refused = |spec: TranslatorSpec| match Translator::new(&spec) {
+        Err(MmuError::Processor { part, .. }) => part,
+        other => panic!("{other:?}"),
+    };
+    let spec = TranslatorSpec::native(&SKYLAKE);
+    let share = TranslatorSpec {
+        page_table_share_percent: 0,
+        ..spec
+    };
+    assert_eq!(refused(share), "the share of page tables in its caches");
+    let mut two_sets = spec;
+    two_sets.processor.l2_tlb.shape = Shape::new(24, 12);
+    assert_eq!(refused(two_sets), "each TLB");
+}

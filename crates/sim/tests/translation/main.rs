@@ -1,0 +1,7 @@
+//! Fast translation: against a plain model of the same rules, against the exact model, and by hand.
+
+mod agree;
+mod exact;
+mod golden;
+mod mapping;
+mod plain;

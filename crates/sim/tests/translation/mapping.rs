@@ -1,0 +1,288 @@
+//! The plain model's mappings, and what the fast ones do that it has no word for.
+
+use super::plain::{Plain, Region};
+use hawkeye_policy::RegionAddr;
+use hawkeye_sim::mmu::SKYLAKE;
+use hawkeye_sim::mmu::translation::{
+    Access, Fault, LeafSize, MappingError, Mappings, Translator, TranslatorSpec, Work,
+};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const FULL: [u64; 8] = [u64::MAX; 8];
+const BEGIN: u64 = 0x7f00_0000_0000;
+
+fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
+    let chosen = (0..512u64).filter(move |n| pages[(n / 64) as usize] >> (n % 64) & 1 == 1);
+    chosen.map(move |n| (begin >> 12) + n)
+}
+
+impl Plain {
+    fn region(&mut self, space: u16, begin: u64) -> &mut Region {
+        self.regions.entry((space, begin >> 21)).or_default()
+    }
+
+    fn around(begin: u64) -> impl Iterator<Item = u64> {
+        let first = begin >> 30 << 9;
+        first..first + 512
+    }
+
+    pub fn map_pages(&mut self, space: u16, begin: u64, pages: [u64; 8], protect: bool) {
+        let mut touched = Vec::new();
+        let region = self.region(space, begin);
+        match region.size {
+            Some(LeafSize::Huge) => {
+                if protect {
+                    region.protected.extend(numbers(begin, FULL));
+                }
+                return;
+            }
+            Some(LeafSize::Giant) => {
+                if protect {
+                    for number in Self::around(begin) {
+                        let region = self.region(space, number << 21);
+                        region.protected.extend(numbers(number << 21, FULL));
+                    }
+                }
+                return;
+            }
+            None => {
+                region.present.clear();
+                region.protected.clear();
+            }
+            Some(LeafSize::Base) => {}
+        }
+        for page in numbers(begin, pages) {
+            if region.present.insert(page) {
+                touched.push(page);
+            }
+            if protect {
+                region.protected.insert(page);
+            } else {
+                region.protected.remove(&page);
+            }
+        }
+        region.size = (!region.present.is_empty()).then_some(LeafSize::Base);
+        self.accessed.extend(
+            touched
+                .into_iter()
+                .map(|page| (space, LeafSize::Base, page)),
+        );
+    }
+
+    pub fn map_huge(&mut self, space: u16, begin: u64) -> bool {
+        let region = self.region(space, begin);
+        if region.size == Some(LeafSize::Giant) {
+            return false;
+        }
+        region.size = Some(LeafSize::Huge);
+        region.present.clear();
+        region.protected.clear();
+        self.forget_pages(space, begin, FULL);
+        self.accessed.insert((space, LeafSize::Huge, begin >> 21));
+        true
+    }
+
+    pub fn map_giant(&mut self, space: u16, begin: u64) -> bool {
+        let mut regions = Self::around(begin).filter_map(|n| self.regions.get(&(space, n)));
+        if regions.any(|region| region.size.is_some()) {
+            return false;
+        }
+        for number in Self::around(begin) {
+            let region = self.region(space, number << 21);
+            region.size = Some(LeafSize::Giant);
+            region.present.clear();
+            region.protected.clear();
+        }
+        self.accessed.insert((space, LeafSize::Giant, begin >> 30));
+        true
+    }
+
+    pub fn unmap_pages(&mut self, space: u16, begin: u64, pages: [u64; 8]) -> bool {
+        match self.region(space, begin).size {
+            None => return true,
+            Some(LeafSize::Giant) => return false,
+            _ => self.split(space, begin),
+        }
+        let region = self.region(space, begin);
+        for page in numbers(begin, pages) {
+            region.present.remove(&page);
+            region.protected.remove(&page);
+        }
+        region.size = (!region.present.is_empty()).then_some(LeafSize::Base);
+        self.forget_pages(space, begin, pages);
+        true
+    }
+
+    pub fn split(&mut self, space: u16, begin: u64) {
+        let region = self.region(space, begin);
+        if region.size == Some(LeafSize::Huge) {
+            region.size = Some(LeafSize::Base);
+            region.present = numbers(begin, FULL).collect();
+            if self.accessed.remove(&(space, LeafSize::Huge, begin >> 21)) {
+                let pages = numbers(begin, FULL).map(|page| (space, LeafSize::Base, page));
+                self.accessed.extend(pages);
+            }
+        }
+    }
+
+    pub fn set_host(&mut self, space: u16, begin: u64, host: LeafSize) {
+        if host == LeafSize::Giant || self.region(space, begin).host == LeafSize::Giant {
+            for number in Self::around(begin) {
+                self.region(space, number << 21).host = host.max(LeafSize::Huge);
+            }
+        }
+        self.region(space, begin).host = host;
+    }
+
+    pub fn clear_accessed(&mut self, space: u16, begin: u64) {
+        match self.region(space, begin).size {
+            None => {}
+            Some(LeafSize::Base) => self.forget_pages(space, begin, FULL),
+            Some(size) => {
+                self.accessed.remove(&(space, size, begin / size.bytes()));
+            }
+        }
+    }
+
+    fn forget_pages(&mut self, space: u16, begin: u64, pages: [u64; 8]) {
+        for page in numbers(begin, pages) {
+            self.accessed.remove(&(space, LeafSize::Base, page));
+        }
+    }
+
+    pub fn accessed_bits(&self, space: u16, begin: u64) -> [u64; 8] {
+        let size = self
+            .regions
+            .get(&(space, begin >> 21))
+            .and_then(|region| region.size);
+        let mut bits = [0; 8];
+        for (n, page) in numbers(begin, FULL).enumerate() {
+            let marked = match size {
+                None => false,
+                Some(size) => {
+                    let number = (page << 12) / size.bytes();
+                    self.accessed.contains(&(space, size, number))
+                }
+            };
+            bits[n / 64] |= u64::from(marked) << (n % 64);
+        }
+        bits
+    }
+}
+
+#[test]
+fn faults_say_what_is_missing() -> Outcome {
+    let mut mappings = Mappings::new();
+    let space = mappings.add_space()?;
+    let region = RegionAddr::containing(BEGIN);
+    mappings.map_pages(space, region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;
+    mappings.map_protected(space, region, [0b010, 0, 0, 0, 0, 0, 0, 0])?;
+    let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
+    let batch = [
+        Access::store(BEGIN),
+        Access::load(BEGIN + 4096),
+        Access::store(BEGIN + 4096),
+        Access::load(BEGIN + 8192),
+    ];
+    let mut translate = |core: &mut Translator, from: usize| {
+        core.translate(&mut mappings, space, &batch[from..], Work::default())
+    };
+    let done = translate(&mut core, 0);
+    assert_eq!(
+        (done.accesses, done.fault),
+        (2, Some(Fault::Protected(batch[2])))
+    );
+    let done = translate(&mut core, 3);
+    assert_eq!(
+        (done.accesses, done.fault),
+        (0, Some(Fault::Unmapped(batch[3])))
+    );
+    let beyond = Access::load(1 << 60);
+    let done = core.translate(&mut mappings, space, &[beyond], Work::default());
+    assert_eq!(done.fault, Some(Fault::Unmapped(beyond)));
+    assert_eq!(core.counters(space).accesses, 2);
+    Ok(())
+}
+
+#[test]
+fn what_cant_be_mapped_is_refused() -> Outcome {
+    let mut mappings = Mappings::new();
+    let space = mappings.add_space()?;
+    let region = RegionAddr::containing(1 << 57);
+    let address = Err(MappingError::Address { address: 1 << 57 });
+    assert_eq!(mappings.map_huge(space, region), address);
+    let region = RegionAddr::containing(BEGIN);
+    mappings.map_giant(space, BEGIN)?;
+    assert_eq!(
+        mappings.map_huge(space, region),
+        Err(MappingError::Giant { address: BEGIN })
+    );
+    assert_eq!(
+        mappings.map_giant(space, BEGIN),
+        Err(MappingError::Occupied { address: BEGIN })
+    );
+    mappings.unmap_giant(space, BEGIN)?;
+    mappings.map_huge(space, region)?;
+    mappings.remove_space(space);
+    assert_eq!(
+        mappings.map_huge(space, region),
+        Err(MappingError::NoSuchSpace(space))
+    );
+    let again = mappings.add_space()?;
+    assert_eq!((again, mappings.size(again, region)), (space, None));
+    let chunks = 8191;
+    for gib in 0..chunks {
+        mappings.map_giant(space, gib << 30)?;
+    }
+    let address = chunks << 30;
+    let refused = mappings.map_giant(space, address);
+    assert_eq!(refused, Err(MappingError::TooMuchMemory { address }));
+    mappings.remove_space(space);
+    let space = mappings.add_space()?;
+    mappings.map_giant(space, address)?;
+    Ok(())
+}
+
+#[test]
+fn a_tebibyte_takes_under_a_gibibyte() -> Outcome {
+    let mut mappings = Mappings::new();
+    let space = mappings.add_space()?;
+    for gib in 0..1024u64 {
+        let region = RegionAddr::containing(BEGIN + (gib << 30));
+        mappings.map_pages(space, region, FULL)?;
+    }
+    assert!(
+        mappings.held_bytes() < 256 << 20,
+        "{}",
+        mappings.held_bytes()
+    );
+    Ok(())
+}
+
+#[test]
+fn what_a_process_had_is_gone_with_it() -> Outcome {
+    let mut mappings = Mappings::new();
+    let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
+    let region = RegionAddr::containing(BEGIN);
+    for _ in 0..3 {
+        let space = mappings.add_space()?;
+        mappings.map_huge(space, region)?;
+        mappings.clear_accessed(space, region);
+        core.translate(
+            &mut mappings,
+            space,
+            &[Access::load(BEGIN)],
+            Work::default(),
+        );
+        assert_eq!(
+            core.counters(space).walks_of(LeafSize::Huge),
+            1,
+            "no old entry is hit"
+        );
+        assert_eq!(mappings.accessed(space, region), FULL);
+        core.invalidate_space(&mappings, space);
+        mappings.remove_space(space);
+    }
+    Ok(())
+}

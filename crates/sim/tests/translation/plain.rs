@@ -1,0 +1,413 @@
+//! The rules of fast translation once more, as plainly as can be: lists in order of use, maps, one access
+//! after the other. Nothing of the fast model is used but its data.
+
+use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters, TranslatorSpec, Work};
+use hawkeye_sim::mmu::{GiantPages, L1Tlb, Shape};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Least recently used last.
+#[derive(Clone, Debug, Default)]
+pub struct Lru<T> {
+    entries: Vec<T>,
+    most: usize,
+}
+
+impl<T: PartialEq + Copy> Lru<T> {
+    fn new(most: usize) -> Self {
+        let entries = Vec::new();
+        Self { entries, most }
+    }
+
+    fn access(&mut self, entry: T) -> bool {
+        self.access_within(entry, self.most, |_| true)
+    }
+
+    /// At most `most` entries of a kind.
+    fn access_within(&mut self, entry: T, most: usize, kind: impl Fn(&T) -> bool) -> bool {
+        if let Some(at) = self.entries.iter().position(|other| *other == entry) {
+            self.entries.remove(at);
+            self.entries.insert(0, entry);
+            return true;
+        }
+        if self.entries.iter().filter(|other| kind(other)).count() == most {
+            if let Some(last) = self.entries.iter().rposition(&kind) {
+                self.entries.remove(last);
+            }
+        }
+        self.entries.insert(0, entry);
+        self.entries.truncate(self.most);
+        false
+    }
+}
+
+/// A page: address space, size, number among the pages of its size.
+type Page = (u16, LeafSize, u64);
+
+/// Sets of pages, by the lowest bits of their number.
+#[derive(Clone, Debug)]
+struct Tlb(Vec<Lru<Page>>);
+
+impl Tlb {
+    fn new(shape: Shape) -> Self {
+        let sets = shape.entries / shape.ways;
+        Self((0..sets).map(|_| Lru::new(shape.ways as usize)).collect())
+    }
+
+    fn set(&mut self, page: Page) -> &mut Lru<Page> {
+        let sets = self.0.len();
+        &mut self.0[page.2 as usize % sets]
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Page) -> bool) {
+        self.0.iter_mut().for_each(|set| set.entries.retain(keep));
+    }
+}
+
+/// How a region is mapped.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub size: Option<LeafSize>,
+    pub host: LeafSize,
+    pub present: BTreeSet<u64>,
+    pub protected: BTreeSet<u64>,
+}
+
+impl Default for Region {
+    fn default() -> Self {
+        Self {
+            size: None,
+            host: LeafSize::Giant,
+            present: BTreeSet::new(),
+            protected: BTreeSet::new(),
+        }
+    }
+}
+
+/// A line of a table: its kind (5 levels each of the address space, of the host for memory, of the host for
+/// tables) and its number.
+type Line = (u32, u32);
+
+pub struct Plain {
+    spec: TranslatorSpec,
+    /// By address space and number of the region.
+    pub regions: BTreeMap<(u16, u64), Region>,
+    /// Pages whose access bit is set: address space, size, number by address.
+    pub accessed: BTreeSet<Page>,
+    /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
+    numbers: [BTreeMap<(u16, u64), u32>; 3],
+    l1: [Tlb; 3],
+    l1_is_shared: bool,
+    l2: Tlb,
+    l2_giant: Option<Tlb>,
+    upper: [Lru<u32>; 3],
+    host_upper: [Lru<(bool, u32)>; 3],
+    nested_tlb: Lru<u32>,
+    caches: [BTreeMap<u64, Lru<Line>>; 2],
+    missed_last: Option<(u16, u64)>,
+    pub counters: BTreeMap<u16, TranslationCounters>,
+}
+
+impl Plain {
+    pub fn new(spec: &TranslatorSpec) -> Self {
+        let processor = &spec.processor;
+        let (l1, l1_is_shared) = match processor.l1_tlb {
+            L1Tlb::Split { base, huge, giant } => ([base, huge, giant].map(Tlb::new), false),
+            L1Tlb::Shared(shape) => ([shape; 3].map(Tlb::new), true),
+        };
+        let upper = |c: hawkeye_sim::mmu::WalkCacheSizes| [c.pde, c.pdpte, c.pml4e];
+        let nested = processor.nested;
+        Self {
+            spec: *spec,
+            regions: BTreeMap::new(),
+            accessed: BTreeSet::new(),
+            numbers: Default::default(),
+            l1,
+            l1_is_shared,
+            l2: Tlb::new(processor.l2_tlb.shape),
+            l2_giant: match processor.l2_tlb.giant {
+                GiantPages::Own(shape) => Some(Tlb::new(shape)),
+                _ => None,
+            },
+            upper: upper(processor.walk_caches).map(|n| Lru::new(n as usize)),
+            host_upper: upper(nested.walk_caches).map(|n| Lru::new(n as usize)),
+            nested_tlb: Lru::new(nested.tlb as usize),
+            caches: Default::default(),
+            missed_last: None,
+            counters: BTreeMap::new(),
+        }
+    }
+
+    /// Says that something was mapped here, in the same order as the fast model was told.
+    pub fn number(&mut self, space: u16, address: u64) {
+        // Number 0 of the first two has nothing in it.
+        for (level, (shift, first)) in [(30, 1), (39, 1), (48, 0)].into_iter().enumerate() {
+            let next = self.numbers[level].len() as u32 + first;
+            self.numbers[level]
+                .entry((space, address >> shift))
+                .or_insert(next);
+        }
+    }
+
+    fn number_of(&self, level: usize, space: u16, address: u64) -> u32 {
+        self.numbers[level][&(space, address >> [30, 39, 48][level])]
+    }
+
+    /// The entries that lead to a page, from the lowest level up.
+    fn entries(&self, space: u16, address: u64) -> [u32; 5] {
+        let [chunk, block, top] = [0, 1, 2].map(|level| self.number_of(level, space, address));
+        let index = |shift: u32, bits: u32| (address >> shift) as u32 & ((1 << bits) - 1);
+        [
+            chunk << 18 | index(12, 18),
+            chunk << 9 | index(21, 9),
+            block << 9 | index(30, 9),
+            top << 9 | index(39, 9),
+            u32::from(space) << 9 | index(48, 9),
+        ]
+    }
+
+    /// Makes one access; false if it faults.
+    pub fn access(&mut self, space: u16, address: u64, store: bool, work: Work) -> bool {
+        let Some(region) = self.regions.get(&(space, address >> 21)).cloned() else {
+            return false;
+        };
+        let Some(leaf) = region.size else {
+            return false;
+        };
+        let base_page = address >> 12;
+        if leaf == LeafSize::Base && !region.present.contains(&base_page)
+            || store && region.protected.contains(&base_page)
+        {
+            return false;
+        }
+        let mut counters = self.counters.get(&space).copied().unwrap_or_default();
+        counters.accesses += 1;
+        counters.millicycles += u64::from(work.millicycles_per_access);
+        let entry = leaf.min(region.host);
+        let page = self.page(space, entry, address);
+        let tlb = if self.l1_is_shared { 0 } else { entry as usize };
+        let waited = if self.l1[tlb].set(page).access(page) {
+            0
+        } else {
+            counters.l1_misses += 1;
+            let hit = self.second_level(page, address);
+            let mut cycles = u64::from(self.spec.processor.l2_tlb.hit_cycles);
+            if !hit {
+                cycles = self.walk(space, address, leaf, region.host, &mut counters);
+                counters.walks_by_size[entry as usize] += 1;
+                if store {
+                    counters.store_walk_cycles += cycles;
+                } else {
+                    counters.load_walk_cycles += cycles;
+                }
+                let marked = (space, leaf, address / leaf.bytes());
+                counters.first_touches += u64::from(self.accessed.insert(marked));
+            }
+            if self.spec.next_page_prefetch && entry == LeafSize::Base {
+                self.prefetch(space, address, &mut counters);
+            }
+            cycles
+        };
+        counters.millicycles += waited * u64::from(work.waited_permille);
+        self.counters.insert(space, counters);
+        true
+    }
+
+    /// Pages of 1 GiB count in order of their first mapping; the others by address.
+    fn page(&self, space: u16, size: LeafSize, address: u64) -> Page {
+        let number = match size {
+            LeafSize::Giant => u64::from(self.number_of(0, space, address)),
+            _ => address / size.bytes(),
+        };
+        (space, size, number)
+    }
+
+    fn second_level(&mut self, page: Page, address: u64) -> bool {
+        let spec = self.spec.processor.l2_tlb;
+        let (page, ways) = match (page.1, spec.giant) {
+            (LeafSize::Base, _) => (page, spec.shape.ways),
+            (LeafSize::Huge, _) => (page, spec.huge_ways),
+            (LeafSize::Giant, GiantPages::Nowhere) => return false,
+            (LeafSize::Giant, GiantPages::Among { ways }) => (page, ways),
+            (LeafSize::Giant, GiantPages::AsHuge) => {
+                ((page.0, LeafSize::Huge, address >> 21), spec.huge_ways)
+            }
+            (LeafSize::Giant, GiantPages::Own(_)) => {
+                let own = self.l2_giant.as_mut();
+                return own.is_some_and(|tlb| tlb.set(page).access(page));
+            }
+        };
+        let set = self.l2.set(page);
+        set.access_within(page, ways as usize, |other| other.1 == page.1)
+    }
+
+    fn prefetch(&mut self, space: u16, address: u64, counters: &mut TranslationCounters) {
+        let number = address >> 12;
+        let before = number.wrapping_sub(1);
+        let follows = self.missed_last == Some((space, before)) && before >> 18 == number >> 18;
+        self.missed_last = Some((space, number));
+        let next = address + 4096;
+        if !follows || next >> 30 != address >> 30 {
+            return;
+        }
+        let Some(region) = self.regions.get(&(space, next >> 21)).cloned() else {
+            return;
+        };
+        let Some(leaf) = region.size else { return };
+        let there = leaf != LeafSize::Base || region.present.contains(&(next >> 12));
+        if !there || leaf.min(region.host) != LeafSize::Base {
+            return;
+        }
+        let page = self.page(space, LeafSize::Base, next);
+        if !self.second_level(page, next) {
+            self.walk(space, next, leaf, region.host, counters);
+            counters.prefetches += 1;
+        }
+    }
+
+    fn walk(
+        &mut self,
+        space: u16,
+        address: u64,
+        leaf: LeafSize,
+        host: LeafSize,
+        counters: &mut TranslationCounters,
+    ) -> u64 {
+        let entries = self.entries(space, address);
+        let (levels, nested) = match self.spec.tables {
+            Tables::Native(levels) => (levels as usize, None),
+            Tables::Nested {
+                guest,
+                host,
+                tables_backed_by,
+            } => (guest as usize, Some((host as usize, tables_backed_by))),
+        };
+        let mut known = levels;
+        let upper = entries.iter().enumerate().take(levels.min(4));
+        for (level, entry) in upper.skip(leaf as usize + 1) {
+            let cache = &mut self.upper[level - 1];
+            if cache.most > 0 && cache.access(*entry) {
+                known = level;
+                break;
+            }
+        }
+        let mut lines: Vec<Line> = Vec::new();
+        for level in (leaf as usize..known).rev() {
+            if let Some((levels, size)) = nested {
+                self.host_of_table(level, entries[level] >> 9, size, levels, &mut lines);
+            }
+            lines.push((level as u32, entries[level] / 8));
+        }
+        if let Some((levels, _)) = nested {
+            self.host_walk(5, entries, host as usize, levels, &mut lines);
+        }
+        lines
+            .into_iter()
+            .map(|line| self.load(line, counters))
+            .sum()
+    }
+
+    fn host_of_table(
+        &mut self,
+        level: usize,
+        number: u32,
+        size: LeafSize,
+        levels: usize,
+        lines: &mut Vec<Line>,
+    ) {
+        let begin = if level == 0 {
+            0
+        } else {
+            512 * 8192 + (level as u32 - 1) * 8192
+        };
+        let table = begin + number;
+        let leaf = size.min(LeafSize::Huge) as usize;
+        let page = if leaf == 0 { table } else { table / 512 };
+        if self.nested_tlb.most > 0 && self.nested_tlb.access(page) {
+            return;
+        }
+        let entries = [table, table / 512, table / 512 / 512, 0, 0];
+        self.host_walk(10, entries, leaf, levels, lines);
+    }
+
+    fn host_walk(
+        &mut self,
+        kind: u32,
+        entries: [u32; 5],
+        leaf: usize,
+        levels: usize,
+        lines: &mut Vec<Line>,
+    ) {
+        let mut known = levels;
+        let upper = entries.iter().enumerate().take(levels.min(4));
+        for (level, entry) in upper.skip(leaf + 1) {
+            let cache = &mut self.host_upper[level - 1];
+            if cache.most > 0 && cache.access((kind == 10, *entry)) {
+                known = level;
+                break;
+            }
+        }
+        let loaded = (leaf..known).rev();
+        lines.extend(loaded.map(|level| (kind + level as u32, entries[level] / 8)));
+    }
+
+    fn load(&mut self, line: Line, counters: &mut TranslationCounters) -> u64 {
+        let memory = &self.spec.processor.memory;
+        let name = line.0 << 28 | line.1;
+        let hash = u64::from(name.wrapping_mul(0x9e37_79b1));
+        for level in 0..2 {
+            let bytes = memory.caches[level + 1].bytes;
+            let lines = bytes / 64 * u64::from(self.spec.page_table_share_percent) / 100;
+            let set = (hash * (lines / 4).max(1)) >> 32;
+            let set = self.caches[level].entry(set).or_insert_with(|| Lru::new(4));
+            if set.access(line) {
+                counters.walk_loads[level] += 1;
+                return u64::from(memory.caches[level + 1].latency_cycles);
+            }
+        }
+        counters.walk_loads[2] += 1;
+        (memory.latency_ns * self.spec.processor.ghz).round() as u64
+    }
+
+    /// Forgets pages with bytes in a range.
+    pub fn invalidate(&mut self, space: u16, begin: u64, end: u64) {
+        let chunks: BTreeMap<u64, u64> = self.numbers[0]
+            .iter()
+            .map(|((_, gib), number)| (u64::from(*number), *gib))
+            .collect();
+        let keep = |page: &Page| {
+            let number = match page.1 {
+                LeafSize::Giant => chunks[&page.2],
+                _ => page.2,
+            };
+            let first = number * page.1.bytes();
+            page.0 != space || end <= first || first + page.1.bytes() <= begin
+        };
+        self.l1.iter_mut().for_each(|tlb| tlb.retain(&keep));
+        self.l2.retain(&keep);
+        if let Some(tlb) = &mut self.l2_giant {
+            tlb.retain(&keep);
+        }
+        self.upper
+            .iter_mut()
+            .for_each(|cache| cache.entries.clear());
+    }
+
+    /// Forgets everything but lines.
+    pub fn invalidate_host(&mut self) {
+        for tlb in self
+            .l1
+            .iter_mut()
+            .chain([&mut self.l2])
+            .chain(&mut self.l2_giant)
+        {
+            tlb.retain(&|_| false);
+        }
+        self.upper
+            .iter_mut()
+            .for_each(|cache| cache.entries.clear());
+        self.host_upper
+            .iter_mut()
+            .for_each(|cache| cache.entries.clear());
+        self.nested_tlb.entries.clear();
+    }
+}
