@@ -20,6 +20,14 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
+/* Processes that nothing is filled for, because they don't use what they pass through, by tgid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_WATCHED);
+	__type(key, u32);
+	__type(value, u32);
+} muted SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
@@ -27,11 +35,17 @@ struct {
 
 /* What did not fit into the ring. */
 u64 lost;
+/* First touches of processes that touch memory in order, and at random. Counts may be lost between threads. */
+u64 in_order;
+u64 at_random;
 
 static __always_inline void report(u32 tgid, u64 region, s64 step, u32 dense)
 {
-	struct advance *a = bpf_ringbuf_reserve(&advances, sizeof(*a), 0);
+	struct advance *a;
 
+	if (!dense && bpf_map_lookup_elem(&muted, &tgid))
+		return;
+	a = bpf_ringbuf_reserve(&advances, sizeof(*a), 0);
 	if (!a) {
 		__sync_fetch_and_add(&lost, 1);
 		return;
@@ -41,6 +55,18 @@ static __always_inline void report(u32 tgid, u64 region, s64 step, u32 dense)
 	a->tgid = tgid;
 	a->dense = dense;
 	bpf_ringbuf_submit(a, 0);
+}
+
+static __always_inline void goes_on(struct watched *w)
+{
+	if (w->score < BEST_SCORE)
+		w->score++;
+}
+
+static __always_inline void strays(struct watched *w)
+{
+	if (w->score > WORST_SCORE)
+		w->score--;
 }
 
 /*
@@ -64,14 +90,25 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 	struct watched *w = bpf_map_lookup_elem(&watched, &tgid);
 	struct track *t;
 
-	/* X86_PF_PROT: something is there, and it is no first touch. */
-	if (!w || (ctx->args[2] & 1))
+	/*
+	 * X86_PF_PROT: something is there, and it is no first touch. Without X86_PF_WRITE it gets the zero page, and
+	 * needs no memory.
+	 */
+	if (!w || (ctx->args[2] & 3) != 2)
 		return 0;
+	if (w->score < 0) {
+		at_random++;
+		if ((w->skipped++ >> BURST_SHIFT) % SKIPPED)
+			return 0;
+	} else {
+		in_order++;
+	}
 	UNROLLED
 	for (u32 i = 0; i < TRACKS; i++) {
 		t = &w->tracks[i];
 		if (t->region == region) {
 			t->touches++;
+			goes_on(w);
 			return 0;
 		}
 	}
@@ -83,11 +120,17 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 		distance = region - t->region;
 		if (leads_on(t, distance)) {
 			u32 dense = t->touches >= DENSE_TOUCHES;
+			u64 now = bpf_ktime_get_ns();
+			u64 took = now - t->at;
 
+			/* A leap may be over what was filled, or chance. */
+			if (distance == t->step)
+				goes_on(w);
 			t->region = region;
 			t->touches = 1;
 			t->advances++;
-			if (t->advances >= 2)
+			t->at = now;
+			if (t->advances >= 2 && w->score >= 0 && took >= TOO_FAST_NS)
 				report(tgid, region, t->step, dense);
 			return 0;
 		}
@@ -103,9 +146,12 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 			t->step = distance;
 			t->touches = 1;
 			t->advances = 1;
+			t->at = bpf_ktime_get_ns();
+			strays(w);
 			return 0;
 		}
 	}
+	strays(w);
 	t = &w->tracks[w->turn++ % TRACKS];
 	t->region = region;
 	t->step = 0;

@@ -22,11 +22,26 @@ struct track {
 	s64 step;		/* regions, 0: not known yet */
 	u32 touches;		/* faults in this region */
 	u32 advances;		/* steps so far */
+	u64 at;			/* when the last was, in ns */
 };
+
+/* Whoever takes a step in less than this can't be filled ahead of: zeroing a huge page takes ten times as long. */
+#define TOO_FAST_NS	20000
+
+/*
+ * Touches that go on where others were, over touches that don't. Somebody who touches memory at random has next to
+ * none of the first kind; then one burst of 2^BURST_SHIFT faults in SKIPPED is looked at.
+ */
+#define BEST_SCORE	64
+#define WORST_SCORE	-64
+#define SKIPPED		16	/* a power of two */
+#define BURST_SHIFT	8
 
 struct watched {
 	struct track tracks[TRACKS];
 	u32 turn;
+	s32 score;
+	u32 skipped;
 	u32 pad;
 };
 

@@ -1,28 +1,25 @@
 //! The filler's loop: listen, look, fill.
 
-use super::fill::{FillMethod, fill};
+use super::attention::Attention;
+use super::fill::fill;
 use super::frontier::{Frontier, Watchlist};
+use super::known::{Known, look, refresh};
+use super::spare_core::{Scheduled, SpareCore};
 use super::warm::WarmStart;
 use super::{Followed, Shared};
 use crate::error::LinuxError;
 use crate::fragmentation;
-use crate::page_tables::{Detail, PageTables, Target};
-use crate::thp_settings::{THP_DIR, read_setting};
+use crate::page_tables::PageTables;
 use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
-use hawkeye_policy::{
-    HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, RegionAddr, RegionSample, TokenBucket,
-};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, TokenBucket};
 use nix::errno::Errno;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Without anything to do it looks this often who is still there.
 const IDLE: Duration = Duration::from_millis(50);
-/// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
-const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 /// A region of which fewer base pages than this hold anything is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 /// So many fills from one look at free memory to the next.
@@ -39,27 +36,25 @@ pub(super) struct Filler {
     known: HashMap<ProcessId, Known>,
     /// Of whom something is still to be filled on request.
     warm: HashMap<ProcessId, WarmStart>,
+    /// Who does not use what is filled.
+    muted: HashMap<ProcessId, Muted>,
+    spare_core: SpareCore,
+    attention: Attention,
     bucket: Option<TokenBucket>,
     /// Fills until free memory is looked at again, and whether there was enough.
     until_look: u32,
     enough_free: bool,
 }
 
-/// What is known of a process while it has streams.
-struct Known {
-    target: Target,
-    /// Mappings whose memory may be huge.
-    mapped: Vec<Mapped>,
-    at: Duration,
-    /// Regions that lay in none of them, and when that was seen.
-    outside: HashMap<RegionAddr, Duration>,
+/// Nothing is heard of a process that does not use what is filled, for a while and then for twice as long.
+struct Muted {
+    until: Duration,
+    pause: Duration,
+    silent: bool,
 }
 
-#[derive(Clone)]
-struct Mapped {
-    range: std::ops::Range<u64>,
-    method: FillMethod,
-}
+const FIRST_SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(64);
 
 impl Filler {
     pub(super) fn new(
@@ -75,6 +70,9 @@ impl Filler {
             predictor: Predictor::new(FaultAheadSettings::default()),
             known: HashMap::new(),
             warm: HashMap::new(),
+            muted: HashMap::new(),
+            spare_core: SpareCore::default(),
+            attention: Attention::default(),
             bucket: rate.map(evenly),
             until_look: 0,
             enough_free: true,
@@ -86,6 +84,7 @@ impl Filler {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let wait = if busy { Duration::ZERO } else { self.pause() };
+            self.pay_attention();
             self.listen(wait);
             self.look_for_new_mappings(busy);
             self.look_at_witnesses();
@@ -104,6 +103,19 @@ impl Filler {
         shared.cpu_ns.store(thread_cpu().as_nanos() as u64, set);
         shared.ahead.store(self.predictor.ahead(), set);
         shared.unused.store(self.predictor.unused(), set);
+    }
+
+    /// Nothing is heard for a while where all touches are random: each would cost its program some ten nanoseconds.
+    fn pay_attention(&mut self) {
+        let heard = self.attention.is_paid();
+        let now_heard = self.attention.pay(self.now(), self.frontier.touches());
+        if heard && !now_heard {
+            self.frontier.pause();
+        } else if now_heard && !heard {
+            if let Err(error) = self.frontier.resume() {
+                tracing::warn!("first touches are heard of no more: {error}");
+            }
+        }
     }
 
     fn now(&self) -> Duration {
@@ -137,6 +149,7 @@ impl Filler {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.hear(now, *process, one.advance);
+                self.mute(*process);
             }
         }
         let gone = |process: &ProcessId| followed.get(&process.pid) != Some(process);
@@ -147,6 +160,41 @@ impl Filler {
         }
         self.warm
             .retain(|process, _| followed.get(&process.pid) == Some(process));
+        self.hear_again(now, &followed);
+    }
+
+    /// Whoever was muted for long enough may have changed.
+    fn hear_again(&mut self, now: Duration, followed: &HashMap<u32, ProcessId>) {
+        let (frontier, predictor) = (&self.frontier, &mut self.predictor);
+        self.muted.retain(|process, muted| {
+            let stays = followed.get(&process.pid) == Some(process);
+            if !stays || (muted.until <= now && muted.silent) {
+                muted.silent = false;
+                frontier.unmute(process.pid);
+                predictor.forget_streams(*process);
+            }
+            stays
+        });
+    }
+
+    /// Hears no more of whoever has no stream left that is filled.
+    fn mute(&mut self, process: ProcessId) {
+        let now = self.now();
+        let muted = self.muted.get(&process).is_some_and(|m| now < m.until);
+        if muted || !self.predictor.given_up(now, process) {
+            return;
+        }
+        let before = self.muted.get(&process).map(|muted| muted.pause * 2);
+        let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
+        let until = now + pause;
+        let silent = true;
+        let muted = Muted {
+            until,
+            pause,
+            silent,
+        };
+        self.muted.insert(process, muted);
+        self.frontier.mute(process.pid);
     }
 
     /// Of whom a warm start is wanted: whoever touches memory inside the kernel (`MADV_POPULATE_WRITE`) is not heard of.
@@ -205,12 +253,12 @@ impl Filler {
 
     /// Fills the region that is most urgent; whether there was one.
     fn fill_next(&mut self) -> bool {
-        if !self.enough_free() {
+        let now = self.now();
+        if !self.enough_free() || !self.may_run(now) {
             return false;
         }
-        let now = self.now();
         let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
-        let task = self.predictor.next_fill(|process, head| {
+        let task = self.predictor.next_fill(now, |process, head| {
             let followed = shared.followed().get(&process).cloned()?;
             let known = refresh(known, tables, process, Some(head), now)?;
             let mapped = known.around(head)?;
@@ -250,8 +298,13 @@ impl Filler {
             }
         }
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
-        self.predictor.filled(task, what);
+        self.predictor.filled(now, task, what);
         true
+    }
+
+    /// Whether nobody else wants the core.
+    fn may_run(&mut self, now: Duration) -> bool {
+        Scheduled::now().is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
     }
 
     /// Whether enough free huge pages are left: whoever needs one would have to compact memory otherwise.
@@ -304,78 +357,6 @@ impl Filler {
             _ => Filled::Refused,
         }
     }
-}
-
-impl Known {
-    fn ranges(&self) -> Vec<std::ops::Range<u64>> {
-        self.mapped.iter().map(|m| m.range.clone()).collect()
-    }
-
-    fn around(&self, region: RegionAddr) -> Option<&Mapped> {
-        self.mapped
-            .iter()
-            .find(|m| m.range.contains(&region.start()))
-    }
-}
-
-/// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
-fn refresh<'a>(
-    all: &'a mut HashMap<ProcessId, Known>,
-    tables: &mut PageTables,
-    process: ProcessId,
-    region: Option<RegionAddr>,
-    now: Duration,
-) -> Option<&'a Known> {
-    let recent = |at: Duration| now < at + MAPPINGS_AGE;
-    let fresh = |known: &Known| {
-        let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
-        let covers = |region| known.around(region).is_some() || outside(region);
-        recent(known.at) && region.is_some_and(covers)
-    };
-    if !all.get(&process).is_some_and(fresh) {
-        let known = match all.remove(&process) {
-            Some(known) => known,
-            None => Known {
-                target: tables.bind(process.pid).ok()?,
-                mapped: Vec::new(),
-                at: now,
-                outside: HashMap::new(),
-            },
-        };
-        let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
-        let mappings = tables.mappings(&known.target).ok()?;
-        let mapped = mappings.iter().filter_map(|mapping| {
-            Some(Mapped {
-                range: mapping.eligible().ok()?,
-                method: FillMethod::of(mapping.flags, &enabled),
-            })
-        });
-        let mut known = Known {
-            mapped: mapped.collect(),
-            at: now,
-            ..known
-        };
-        known.outside.retain(|_, at| recent(*at));
-        if let Some(region) = region.filter(|region| known.around(*region).is_none()) {
-            known.outside.insert(region, now);
-        }
-        all.insert(process, known);
-    }
-    all.get(&process)
-}
-
-/// What is in a region; `None`: nothing at all.
-fn look(
-    tables: &mut PageTables,
-    target: &Target,
-    region: RegionAddr,
-) -> Result<Option<RegionSample>, LinuxError> {
-    let mut found = Vec::new();
-    let range = region.start()..region.end();
-    tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
-    // One zero page is what is left of a fill that was refused.
-    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-    Ok(found.pop().filter(something))
 }
 
 /// A neighbour feels a burst more than the same amount spread out.

@@ -65,6 +65,40 @@ impl Frontier {
         self.heard.borrow_mut().drain(..).collect()
     }
 
+    /// Hears no more of a process, but for regions that it touches densely.
+    pub fn mute(&self, pid: u32) {
+        let key = pid.to_ne_bytes();
+        // As many as are watched have room.
+        let muted = &self.skel.maps.muted;
+        let _ = muted.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY);
+    }
+
+    /// Hears of it again.
+    pub fn unmute(&self, pid: u32) {
+        // It was not muted: as good.
+        let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
+    }
+
+    /// First touches of watched processes so far: of those who touch memory in order, and of those at random.
+    pub fn touches(&self) -> (u64, u64) {
+        let counts = self.skel.maps.bss_data.as_deref();
+        counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
+    }
+
+    /// Hears nothing at all, and costs nobody anything, until [`Self::resume`].
+    pub fn pause(&mut self) {
+        self.skel.links.touch_by_program = None;
+        self.skel.links.touch_for_program = None;
+    }
+
+    /// Hears again.
+    ///
+    /// # Errors
+    /// As for [`Self::attach`].
+    pub fn resume(&mut self) -> Result<(), LinuxError> {
+        self.skel.attach().map_err(failed)
+    }
+
     /// Reports that were lost because nobody listened for too long.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)

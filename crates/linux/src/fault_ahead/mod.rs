@@ -3,9 +3,12 @@
 //! One-way: BPF tells where processes touch new memory (`frontier`), the predictor of the policy crate says what
 //! comes next, and it is filled (`fill`). The manager says who is followed and how much room there is.
 
+mod attention;
 mod fill;
 mod filler;
 mod frontier;
+mod known;
+mod spare_core;
 mod warm;
 
 use crate::error::LinuxError;

@@ -27,8 +27,24 @@ pub struct Predictor {
     streams: BTreeMap<ProcessId, Vec<Stream>>,
     /// Regions that are still to be filled on request.
     warm: BTreeMap<ProcessId, u64>,
+    unproven: BTreeMap<ProcessId, Unproven>,
     unused: u64,
 }
+
+/// Regions that were filled for streams of a process that had not shown yet that they use them.
+#[derive(Clone, Copy, Debug)]
+struct Unproven {
+    regions: u32,
+    since: Duration,
+}
+
+/// So many of them at the most (48 MiB) ...
+const MOST_UNPROVEN: u32 = 24;
+/// ... in this time, unless one is seen to be in use.
+const UNPROVEN_AGE: Duration = Duration::from_secs(60);
+
+/// Who was heard of within this time is at work.
+const JUST_NOW: Duration = Duration::from_millis(100);
 
 /// A stream by its process and its place among that process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,14 +130,16 @@ impl Predictor {
     /// a region; without an answer its stream is forgotten.
     pub fn next_fill(
         &mut self,
+        now: Duration,
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<Surroundings>,
     ) -> Option<Task> {
         let mut wanting: Vec<((bool, u64), Which)> = Vec::new();
         for (process, streams) in &self.streams {
             let process = *process;
+            let proven_only = self.proven_only(now, process);
             let here = streams.iter().enumerate();
             wanting.extend(
-                here.filter(|(_, stream)| stream.wants())
+                here.filter(|(_, s)| s.wants() && (s.is_proven() || !proven_only))
                     .map(|(stream, s)| ((s.asked_for(), s.surplus()), Which { process, stream })),
             );
         }
@@ -137,13 +155,34 @@ impl Predictor {
         })
     }
 
+    /// Whether enough was filled for this process on suspicion.
+    fn proven_only(&self, now: Duration, process: ProcessId) -> bool {
+        let unproven = self.unproven.get(&process);
+        unproven.is_some_and(|u| u.regions >= MOST_UNPROVEN && now < u.since + UNPROVEN_AGE)
+    }
+
+    fn note_unproven(&mut self, now: Duration, process: ProcessId) {
+        let first = Unproven {
+            regions: 0,
+            since: now,
+        };
+        let unproven = self.unproven.entry(process).or_insert(first);
+        if now >= unproven.since + UNPROVEN_AGE {
+            *unproven = first;
+        }
+        unproven.regions += 1;
+    }
+
     /// What came of it.
-    pub fn filled(&mut self, task: Task, what: Filled) {
+    pub fn filled(&mut self, now: Duration, task: Task, what: Filled) {
         match what {
             Filled::Refused => self.forget_stream(task.which),
             Filled::Done | Filled::Occupied => {
                 if what == Filled::Done {
                     self.use_up_warm(task.process);
+                    if self.get(task.which).is_some_and(|s| !s.is_proven()) {
+                        self.note_unproven(now, task.process);
+                    }
                 }
                 if let Some(stream) = self.get_mut(task.which) {
                     stream.dealt_with(what == Filled::Done);
@@ -196,6 +235,9 @@ impl Predictor {
 
     /// The answer.
     pub fn looked_at(&mut self, task: Task, in_use: bool) {
+        if in_use {
+            self.unproven.remove(&task.process);
+        }
         if let Some(stream) = self.get_mut(task.which) {
             stream.looked_at(in_use);
         }
@@ -205,6 +247,21 @@ impl Predictor {
     pub fn forget(&mut self, process: ProcessId) {
         self.streams.remove(&process);
         self.warm.remove(&process);
+        self.unproven.remove(&process);
+    }
+
+    /// Whether all streams of a process that were heard of just now were given up.
+    pub fn given_up(&self, now: Duration, process: ProcessId) -> bool {
+        let streams = self.streams.get(&process).into_iter().flatten();
+        let mut latest = streams
+            .filter(|s| now < s.heard_at() + JUST_NOW)
+            .map(Stream::window);
+        latest.next() == Some(0) && latest.all(|window| window == 0)
+    }
+
+    /// What was heard of a process counts no more.
+    pub fn forget_streams(&mut self, process: ProcessId) {
+        self.streams.remove(&process);
     }
 
     /// One region less of what was asked for.

@@ -105,6 +105,11 @@ impl Stream {
         self.proven = true;
     }
 
+    /// Whether its program is known to use what it passes through.
+    pub fn is_proven(&self) -> bool {
+        self.proven
+    }
+
     /// Whether it is filled because somebody asked for it, whoever is heard of.
     pub fn asked_for(&self) -> bool {
         self.asked_for
@@ -152,7 +157,8 @@ impl Stream {
     /// is there nothing is heard, so it is looked at. `None` while the window is not full.
     pub fn peek(&self) -> Option<(Duration, RegionAddr)> {
         let ahead = self.surplus();
-        if ahead < 2 || ahead < u64::from(self.window) || self.asked_for {
+        let full = self.window > 0 && ahead >= u64::from(self.window);
+        if ahead < 2 || !full || self.asked_for {
             return None;
         }
         let steps = u32::try_from(ahead.div_ceil(2)).ok()?;

@@ -71,7 +71,10 @@ impl World {
                 mapped: self.mapped.clone(),
                 room_regions: self.room_regions,
             };
-            let Some(task) = self.predictor.next_fill(|_, _| Some(around.clone())) else {
+            let Some(task) = self
+                .predictor
+                .next_fill(self.now, |_, _| Some(around.clone()))
+            else {
                 continue;
             };
             let at = task.region.start() / HUGE_PAGE_BYTES;
@@ -82,7 +85,7 @@ impl World {
             } else {
                 Filled::Occupied
             };
-            self.predictor.filled(task, what);
+            self.predictor.filled(self.now, task, what);
         }
     }
 }
@@ -214,6 +217,19 @@ fn whoever_takes_a_page_here_and_there_is_left_alone() {
 }
 
 #[test]
+fn ever_new_streams_of_a_process_that_uses_none_are_filled_for_only_so_far() {
+    let mut world = World::new(100_000);
+    world.in_use = false;
+    for n in 0..1000 {
+        for step in 0..3 {
+            world.touch(FIRST + n * 100 + step, 1);
+            world.work(4);
+        }
+    }
+    assert!(world.filled.len() <= 24, "{}", world.filled.len());
+}
+
+#[test]
 fn random_touches_are_filled_for_hardly_at_all() {
     let mut world = World::new(4096);
     let mut state = 1u64;
@@ -250,13 +266,25 @@ fn what_is_refused_ends_the_stream() {
         mapped: world.mapped.clone(),
         room_regions: 10,
     };
-    let task = world.predictor.next_fill(|_, _| Some(around.clone()));
+    let task = world
+        .predictor
+        .next_fill(world.now, |_, _| Some(around.clone()));
     let task = task.expect("a stream");
-    world.predictor.filled(task, Filled::Refused);
-    assert_eq!(world.predictor.next_fill(|_, _| Some(around.clone())), None);
+    world.predictor.filled(world.now, task, Filled::Refused);
+    assert_eq!(
+        world
+            .predictor
+            .next_fill(world.now, |_, _| Some(around.clone())),
+        None
+    );
     world.touch(FIRST + 1, 1);
     world.predictor.forget(process(1));
-    assert_eq!(world.predictor.next_fill(|_, _| Some(around.clone())), None);
+    assert_eq!(
+        world
+            .predictor
+            .next_fill(world.now, |_, _| Some(around.clone())),
+        None
+    );
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! Whether listening to first touches is worth what it costs those who touch.
+
+use std::time::Duration;
+
+/// Touches are judged by so many at least.
+const LEAST_TOUCHES: u64 = 4096;
+/// Touches in order are worth listening to if they are more than this part of all.
+const WORTH: u64 = 16;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+
+/// Pauses, longer and longer, while all that is heard of is random.
+#[derive(Debug, Default)]
+pub(super) struct Attention {
+    seen: (u64, u64),
+    paused_until: Option<Duration>,
+    pause: Duration,
+}
+
+impl Attention {
+    /// Whether anybody listens at the moment.
+    pub(super) fn is_paid(&self) -> bool {
+        self.paused_until.is_none()
+    }
+
+    /// Whether to listen from now on, after so many touches in order and at random.
+    pub(super) fn pay(&mut self, now: Duration, touches: (u64, u64)) -> bool {
+        if let Some(until) = self.paused_until {
+            if now < until {
+                return false;
+            }
+            self.paused_until = None;
+            self.seen = touches;
+            return true;
+        }
+        let in_order = touches.0.saturating_sub(self.seen.0);
+        let at_random = touches.1.saturating_sub(self.seen.1);
+        if in_order + at_random < LEAST_TOUCHES {
+            return true;
+        }
+        self.seen = touches;
+        if in_order * WORTH >= at_random {
+            self.pause = Duration::ZERO;
+            return true;
+        }
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.paused_until = Some(now + self.pause);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_touches_are_listened_to_ever_more_rarely() {
+        let mut attention = Attention::default();
+        let s = Duration::from_secs;
+        assert!(attention.pay(s(1), (0, 4000)), "too few to judge by");
+        assert!(!attention.pay(s(2), (0, 5000)));
+        assert!(!attention.is_paid());
+        assert!(!attention.pay(s(2), (0, 9000)));
+        assert!(attention.pay(s(3), (0, 9000)));
+        assert!(!attention.pay(s(4), (100, 20_000)));
+        assert!(!attention.pay(s(5), (100, 20_000)), "two seconds now");
+        assert!(attention.pay(s(6), (100, 20_000)));
+        assert!(attention.pay(s(7), (9000, 30_000)), "somebody is in order");
+        assert!(!attention.pay(s(8), (9000, 40_000)));
+        assert!(attention.pay(s(9), (9000, 40_000)), "from the start");
+    }
+}

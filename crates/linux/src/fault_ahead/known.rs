@@ -1,0 +1,102 @@
+//! What is known of the memory of processes that are filled ahead of: looked up seldom, for it takes a walk over all mappings.
+
+use super::fill::FillMethod;
+use crate::error::LinuxError;
+use crate::page_tables::{Detail, PageTables, Target};
+use crate::thp_settings::{THP_DIR, read_setting};
+use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
+const MAPPINGS_AGE: Duration = Duration::from_millis(500);
+
+/// What is known of a process while it has streams.
+pub(super) struct Known {
+    pub(super) target: Target,
+    /// Mappings whose memory may be huge.
+    mapped: Vec<Mapped>,
+    at: Duration,
+    /// Regions that lay in none of them, and when that was seen.
+    outside: HashMap<RegionAddr, Duration>,
+}
+
+#[derive(Clone)]
+pub(super) struct Mapped {
+    pub(super) range: Range<u64>,
+    pub(super) method: FillMethod,
+}
+
+impl Known {
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        self.mapped.iter().map(|m| m.range.clone()).collect()
+    }
+
+    pub(super) fn around(&self, region: RegionAddr) -> Option<&Mapped> {
+        self.mapped
+            .iter()
+            .find(|m| m.range.contains(&region.start()))
+    }
+}
+
+/// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
+pub(super) fn refresh<'a>(
+    all: &'a mut HashMap<ProcessId, Known>,
+    tables: &mut PageTables,
+    process: ProcessId,
+    region: Option<RegionAddr>,
+    now: Duration,
+) -> Option<&'a Known> {
+    let recent = |at: Duration| now < at + MAPPINGS_AGE;
+    let fresh = |known: &Known| {
+        let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
+        let covers = |region| known.around(region).is_some() || outside(region);
+        recent(known.at) && region.is_some_and(covers)
+    };
+    if !all.get(&process).is_some_and(fresh) {
+        let known = match all.remove(&process) {
+            Some(known) => known,
+            None => Known {
+                target: tables.bind(process.pid).ok()?,
+                mapped: Vec::new(),
+                at: now,
+                outside: HashMap::new(),
+            },
+        };
+        let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
+        let mappings = tables.mappings(&known.target).ok()?;
+        let mapped = mappings.iter().filter_map(|mapping| {
+            Some(Mapped {
+                range: mapping.eligible().ok()?,
+                method: FillMethod::of(mapping.flags, &enabled),
+            })
+        });
+        let mut known = Known {
+            mapped: mapped.collect(),
+            at: now,
+            ..known
+        };
+        known.outside.retain(|_, at| recent(*at));
+        if let Some(region) = region.filter(|region| known.around(*region).is_none()) {
+            known.outside.insert(region, now);
+        }
+        all.insert(process, known);
+    }
+    all.get(&process)
+}
+
+/// What is in a region; `None`: nothing at all.
+pub(super) fn look(
+    tables: &mut PageTables,
+    target: &Target,
+    region: RegionAddr,
+) -> Result<Option<RegionSample>, LinuxError> {
+    let mut found = Vec::new();
+    let range = region.start()..region.end();
+    tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+    // One zero page is what is left of a fill that was refused.
+    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
+    Ok(found.pop().filter(something))
+}

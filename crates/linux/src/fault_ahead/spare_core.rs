@@ -1,0 +1,102 @@
+//! Whether there is a core that nobody else wants: the filler shall not take its time from the programs it fills for.
+
+use std::time::Duration;
+
+/// Time that a thread has run, and time that it could have run but waited for a core (`/proc/thread-self/schedstat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scheduled {
+    ran: Duration,
+    waited: Duration,
+}
+
+impl Scheduled {
+    /// Of the calling thread; `None` where the kernel doesn't keep it.
+    pub(super) fn now() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_whitespace().map(str::parse);
+        let mut next = || numbers.next()?.ok().map(Duration::from_nanos);
+        Some(Self {
+            ran: next()?,
+            waited: next()?,
+        })
+    }
+}
+
+/// Waiting more than this share of the time it wanted to run tells that others want the core too.
+const LONGEST_WAIT: f64 = 0.2;
+/// It is judged by at least so much time.
+const LEAST: Duration = Duration::from_millis(4);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
+
+/// Pauses while there is none.
+#[derive(Debug, Default)]
+pub(super) struct SpareCore {
+    last: Scheduled,
+    paused_until: Duration,
+    pause: Duration,
+}
+
+impl SpareCore {
+    /// Whether to work now; `scheduled` as of now.
+    pub(super) fn is_there(&mut self, now: Duration, scheduled: Scheduled) -> bool {
+        if now < self.paused_until {
+            return false;
+        }
+        let ran = scheduled.ran.saturating_sub(self.last.ran);
+        let waited = scheduled.waited.saturating_sub(self.last.waited);
+        let wanted = ran + waited;
+        if wanted < LEAST {
+            return true;
+        }
+        self.last = scheduled;
+        if waited.as_secs_f64() <= LONGEST_WAIT * wanted.as_secs_f64() {
+            self.pause = Duration::ZERO;
+            return true;
+        }
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.paused_until = now + self.pause;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn scheduled(ran_ms: u32, waited_ms: u32) -> Scheduled {
+        Scheduled {
+            ran: MS * ran_ms,
+            waited: MS * waited_ms,
+        }
+    }
+
+    #[test]
+    fn the_kernels_figures_are_read() {
+        let read = Scheduled::parse("5000000 7000000 12\n");
+        assert_eq!(read, Some(scheduled(5, 7)));
+        assert_eq!(Scheduled::parse("5"), None);
+        assert!(Scheduled::now().is_some());
+    }
+
+    #[test]
+    fn whoever_waits_for_a_core_pauses_ever_longer_until_there_is_one() {
+        let mut core = SpareCore::default();
+        assert!(core.is_there(MS * 10, scheduled(10, 0)));
+        assert!(!core.is_there(MS * 20, scheduled(15, 5)));
+        assert!(!core.is_there(MS * 119, scheduled(15, 5)));
+        // It has not run since, so there is nothing to judge by: it tries.
+        assert!(core.is_there(MS * 120, scheduled(15, 5)));
+        assert!(!core.is_there(MS * 130, scheduled(20, 10)));
+        assert!(!core.is_there(MS * 329, scheduled(20, 10)), "twice as long");
+        assert!(core.is_there(MS * 330, scheduled(20, 10)));
+        assert!(core.is_there(MS * 340, scheduled(30, 10)));
+        assert!(!core.is_there(MS * 350, scheduled(32, 18)));
+        assert!(core.is_there(MS * 450, scheduled(32, 18)), "from the start");
+    }
+}
