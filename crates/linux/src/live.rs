@@ -127,10 +127,14 @@ impl LinuxMachine {
     }
 
     /// Has fault-ahead follow who is under management, and may have huge pages.
-    fn follow_members(&self) {
+    fn follow_members(&mut self) {
+        let started = self.members.take_started();
         let Some(fault_ahead) = &self.fault_ahead else {
             return;
         };
+        for process in started {
+            fault_ahead.leave(process);
+        }
         let wanted: HashSet<ProcessId> = self
             .members
             .order()
@@ -382,6 +386,11 @@ impl Machine for LinuxMachine {
             took,
             longest_call,
         })
+    }
+
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let fault_ahead = self.fault_ahead.as_ref();
+        fault_ahead.map_or(0, |filler| filler.take_filled(process)) * HUGE_PAGE_BYTES
     }
 
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {

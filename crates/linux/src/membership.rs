@@ -94,6 +94,8 @@ pub(crate) struct Membership {
     order: Vec<ProcessId>,
     users: UserNames,
     saw_thp_disabled: bool,
+    /// Who has just become another program.
+    started: Vec<ProcessId>,
 }
 
 struct Joined {
@@ -193,6 +195,7 @@ impl Membership {
                 Ok(()) => {
                     if let Some(joined) = self.members.get_mut(&pid) {
                         joined.starts_until = now + WARM_START;
+                        self.started.push(joined.member.handle.id);
                     }
                 }
                 Err(LinuxError::NoSuchProcess(_)) => {}
@@ -212,7 +215,9 @@ impl Membership {
         let mut member = Member::open(pid, identity, terms)?;
         sampler.bind(&mut member)?;
         self.saw_thp_disabled |= member.thp_disabled;
-        self.order.push(member.handle.id);
+        if !self.order.contains(&member.handle.id) {
+            self.order.push(member.handle.id);
+        }
         let joined = Joined {
             member,
             judged,
@@ -242,6 +247,11 @@ impl Membership {
     pub(crate) fn judge_again(&mut self, roster: &Roster) {
         self.members.retain(|_, joined| joined.judge(roster));
         self.keep_order();
+    }
+
+    /// Who has become another program since the last call, and is to have a warm start.
+    pub(crate) fn take_started(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.started)
     }
 
     /// What of a process is to be filled at its start, in bytes; 0 for one that has been there for long.

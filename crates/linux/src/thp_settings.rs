@@ -150,7 +150,10 @@ impl HugeFaults {
             Path::new(THP_DIR).join("defrag"),
         );
         if allowed {
-            guard.set(&defrag, "defer+madvise")?;
+            // Where nobody waits for compaction, or only the background does it, that stays so.
+            if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
+                guard.set(&defrag, "defer+madvise")?;
+            }
             guard.set(&enabled, "always")?;
         } else {
             guard.put_back(&enabled)?;
@@ -161,10 +164,18 @@ impl HugeFaults {
     }
 }
 
-/// Has remote reads of untouched memory install huge pages of its own, for as long as the guard lives. Reads of
-/// untouched memory by their owners do so too, instead of sharing one huge page of zeros.
-pub fn spare_zero_page(guard: &mut SettingsGuard) -> Result<(), LinuxError> {
-    guard.set(&Path::new(THP_DIR).join("use_zero_page"), "0")
+/// Has remote reads of untouched memory install huge pages of its own, until told otherwise or for as long as the guard
+/// lives. Reads of untouched memory by their owners do so too, instead of sharing one huge page of zeros.
+///
+/// # Errors
+/// The setting can't be changed.
+pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    let path = Path::new(THP_DIR).join("use_zero_page");
+    if spare {
+        guard.set(&path, "0")
+    } else {
+        guard.put_back(&path)
+    }
 }
 
 /// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.

@@ -165,6 +165,11 @@ pub trait Machine {
         region: RegionAddr,
     ) -> Result<Recovered, MachineError>;
 
+    /// Bytes that were filled ahead of a process since this was last asked.
+    fn take_filled(&mut self, _process: ProcessId) -> u64 {
+        0
+    }
+
     /// How much may be filled ahead of a process from now on, in bytes; without effect where nothing is.
     fn allow_fill(&mut self, _process: ProcessId, _room_bytes: u64) {}
 

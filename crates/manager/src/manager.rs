@@ -45,6 +45,8 @@ pub struct Manager<M> {
 
 /// How often footprints and memory are looked at; memory that could be full by then, more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// And so often at the most because of who has just joined.
+const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long a batch of promotions or recoveries goes on before the loop looks around again.
 const BATCH: Duration = Duration::from_millis(50);
 
@@ -98,6 +100,11 @@ impl<M: Machine> Manager<M> {
         self.guard.set_watermarks(watermarks);
     }
 
+    /// Whether somebody asked that nothing be done.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Does what is due, then waits: at most until the next look, a second later.
     pub fn step(&mut self) -> Wake {
         let now = self.machine.now();
@@ -106,7 +113,6 @@ impl<M: Machine> Manager<M> {
         } else {
             self.look_closely(now);
         }
-        self.allow_fill();
         self.cpu.update(now, self.machine.manager_cpu());
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
@@ -131,7 +137,9 @@ impl<M: Machine> Manager<M> {
     fn wait_until(&mut self, deadline: Duration) -> Wake {
         let wake = self.machine.wait_until(deadline);
         if wake == Wake::Joined {
-            self.next_look = self.machine.now();
+            // Programs may be started by the thousand.
+            let soonest = self.next_look.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
+            self.next_look = self.next_look.min(soonest.max(self.machine.now()));
         }
         wake
     }
@@ -168,6 +176,11 @@ impl<M: Machine> Manager<M> {
                 .note_growth(now, sum.rss_bytes, &self.settings);
         }
         self.assess_memory(now);
+        // What was filled until now is in what was just read.
+        for &process in &self.processes {
+            self.machine.take_filled(process);
+        }
+        self.allow_fill();
     }
 
     /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.
@@ -225,6 +238,12 @@ impl<M: Machine> Manager<M> {
         let cost = self.machine.manager_cpu().saturating_sub(before);
         self.guard.note_look_cost(cost);
         self.held = self.guard.held();
+        // Not everything was looked at: for the rest, what was filled since counts.
+        for process in self.processes.clone() {
+            let filled_bytes = self.machine.take_filled(process);
+            self.account(process, filled_bytes as i64);
+        }
+        self.allow_fill();
     }
 
     /// Reckons with what a promotion took or a recovery gave back, until memory is next looked at:

@@ -13,6 +13,8 @@ pub struct Filling {
     fault_ahead: Option<FaultAhead>,
     warm_bytes: u64,
     huge_faults: Option<HugeFaults>,
+    /// Whether `use_zero_page` is off at the moment; `None`: it is not ours to change.
+    spares_zero_page: Option<bool>,
 }
 
 impl Filling {
@@ -42,11 +44,15 @@ impl Filling {
         }
         if let Some(starting) = prepared {
             let started = starting.and_then(|starting| {
-                spare_zero_page(settings)?;
-                starting.ready()
+                let ready = starting.ready()?;
+                spare_zero_page(true, settings)?;
+                Ok(ready)
             });
             match started {
-                Ok(fault_ahead) => filling.fault_ahead = Some(fault_ahead),
+                Ok(fault_ahead) => {
+                    filling.fault_ahead = Some(fault_ahead);
+                    filling.spares_zero_page = Some(true);
+                }
                 Err(error) if required => {
                     return Err(error).context("memory can't be filled ahead here");
                 }
@@ -63,13 +69,22 @@ impl Filling {
         }
     }
 
-    /// Between steps: huge pages at first faults only while promotion goes on too.
+    /// Between steps: settings that cost memory hold only while promotion goes on too.
     pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut SettingsGuard) {
-        let Some(huge_faults) = &mut self.huge_faults else {
-            return;
-        };
-        if let Err(error) = huge_faults.allow(manager.held().is_none(), settings) {
-            tracing::warn!("{error}");
+        let allowed = manager.held().is_none() && !manager.is_paused();
+        if let Some(huge_faults) = &mut self.huge_faults {
+            if let Err(error) = huge_faults.allow(allowed, settings) {
+                tracing::warn!("{error}");
+            }
+        }
+        if self
+            .spares_zero_page
+            .is_some_and(|spares| spares != allowed)
+        {
+            self.spares_zero_page = Some(allowed);
+            if let Err(error) = spare_zero_page(allowed, settings) {
+                tracing::warn!("{error}");
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ const LEAST_TOUCHES: u64 = 4096;
 /// Touches in order are worth listening to if they are more than this part of all.
 const WORTH: u64 = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// A stream that begins meanwhile is heard of only then.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Pauses, longer and longer, while all that is heard of is random.
 #[derive(Debug, Default)]

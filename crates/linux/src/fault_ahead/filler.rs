@@ -139,6 +139,9 @@ impl Filler {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
+                // It may be another program now.
+                self.known.remove(process);
+                self.predictor.forget(*process);
                 self.predictor.warm(*process, warm);
                 let bytes = warm * HUGE_PAGE_BYTES;
                 self.warm.insert(*process, WarmStart::new(now, bytes));
@@ -152,14 +155,10 @@ impl Filler {
                 self.mute(*process);
             }
         }
-        let gone = |process: &ProcessId| followed.get(&process.pid) != Some(process);
-        let ended: Vec<ProcessId> = self.known.keys().copied().filter(gone).collect();
-        for process in ended {
-            self.known.remove(&process);
-            self.predictor.forget(process);
-        }
-        self.warm
-            .retain(|process, _| followed.get(&process.pid) == Some(process));
+        let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
+        self.known.retain(|process, _| is_there(*process));
+        self.warm.retain(|process, _| is_there(*process));
+        self.predictor.retain(is_there);
         self.hear_again(now, &followed);
     }
 
@@ -171,7 +170,7 @@ impl Filler {
             if !stays || (muted.until <= now && muted.silent) {
                 muted.silent = false;
                 frontier.unmute(process.pid);
-                predictor.forget_streams(*process);
+                predictor.forget_given_up(*process);
             }
             stays
         });
@@ -203,8 +202,13 @@ impl Filler {
         let now = self.now();
         let since = |due: Duration| now.checked_sub(due);
         let least = if busy { IDLE } else { Duration::ZERO };
-        self.warm
-            .retain(|process, _| self.predictor.still_warm(*process) > 0);
+        let predictor = &mut self.predictor;
+        self.warm.retain(|process, warm| {
+            if warm.is_over(now) {
+                predictor.end_warm(*process);
+            }
+            predictor.still_warm(*process) > 0
+        });
         for (process, warm) in &mut self.warm {
             if since(warm.next_look()).is_none_or(|late| late < least) {
                 continue;
@@ -221,12 +225,10 @@ impl Filler {
     fn look_at_witnesses(&mut self) {
         while let Some(task) = self.predictor.next_look() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let empty = match self.known.get(&task.process) {
-                Some(known) => self.tables.scan_zeros(&known.target, task.region, most),
-                None => Ok(None),
+            let Some(empty) = self.empty_pages(task, most) else {
+                self.predictor.lost(task);
+                continue;
             };
-            // No huge page any more: its owner has done something with it.
-            let empty = empty.ok().flatten().unwrap_or(0);
             tracing::trace!("{:?} {}: {empty} empty", task.process, task.region);
             self.predictor.looked_at(task, empty < most);
         }
@@ -239,16 +241,19 @@ impl Filler {
             if now < at {
                 return;
             }
-            let empty = match self.known.get(&task.process) {
-                Some(known) => self
-                    .tables
-                    .scan_zeros(&known.target, task.region, PAGES_PER_REGION),
-                None => Ok(None),
-            };
-            // No huge page any more: its owner has done something with it.
-            let empty = empty.ok().flatten().unwrap_or(0);
-            self.predictor.peeked(now, task, empty < PAGES_PER_REGION);
+            match self.empty_pages(task, PAGES_PER_REGION) {
+                Some(empty) => self.predictor.peeked(now, task, empty < PAGES_PER_REGION),
+                None => self.predictor.lost(task),
+            }
         }
+    }
+
+    /// Base pages of a filled region that are all zeros, up to so many; `None`: it is no huge page any more, or it can't
+    /// be told.
+    fn empty_pages(&mut self, task: Task, enough: u16) -> Option<u16> {
+        let target = &self.known.get(&task.process)?.target;
+        let empty = self.tables.scan_zeros(target, task.region, enough);
+        empty.ok().flatten()
     }
 
     /// Fills the region that is most urgent; whether there was one.
@@ -260,6 +265,9 @@ impl Filler {
         let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
         let task = self.predictor.next_fill(now, |process, head| {
             let followed = shared.followed().get(&process).cloned()?;
+            if followed.room_regions == 0 {
+                return None;
+            }
             let known = refresh(known, tables, process, Some(head), now)?;
             let mapped = known.around(head)?;
             Some(Surroundings {
@@ -283,8 +291,10 @@ impl Filler {
             let took = begun.elapsed().as_nanos() as u64;
             self.shared.filled.fetch_add(1, Ordering::Relaxed);
             self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
-            if let Some(followed) = self.shared.followed().get_mut(&task.process) {
+            // Whoever else is followed may fall under the same limit.
+            for (process, followed) in self.shared.followed().iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
+                followed.filled_regions += u64::from(*process == task.process);
             }
         } else {
             if let Some(bucket) = &mut self.bucket {

@@ -4,8 +4,8 @@ use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::LinuxError;
 use hawkeye_policy::fault_ahead::Advance;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
@@ -22,7 +22,9 @@ pub struct Heard {
 
 /// Watches first touches from its creation until it is dropped.
 pub struct Frontier {
-    // Before the programs that write to it.
+    /// While they are here the programs run. The skeleton keeps pointers to links of its own: it is not asked to attach
+    /// anything, for those would stay when these are dropped.
+    links: Vec<Link>,
     ring: RingBuffer<'static>,
     heard: Rc<RefCell<Vec<Heard>>>,
     skel: FrontierSkel<'static>,
@@ -42,8 +44,7 @@ impl Frontier {
         let open = FrontierSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
-        let mut skel = open.load().map_err(failed)?;
-        skel.attach().map_err(failed)?;
+        let skel = open.load().map_err(failed)?;
         let heard = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&heard);
         let mut builder = RingBufferBuilder::new();
@@ -55,7 +56,14 @@ impl Frontier {
             .map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
         let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
-        Ok((Self { ring, heard, skel }, watchlist))
+        let mut frontier = Self {
+            links: Vec::new(),
+            ring,
+            heard,
+            skel,
+        };
+        frontier.resume()?;
+        Ok((frontier, watchlist))
     }
 
     /// Who was heard of since the last call; waits for the first for so long at the most.
@@ -87,8 +95,7 @@ impl Frontier {
 
     /// Hears nothing at all, and costs nobody anything, until [`Self::resume`].
     pub fn pause(&mut self) {
-        self.skel.links.touch_by_program = None;
-        self.skel.links.touch_for_program = None;
+        self.links.clear();
     }
 
     /// Hears again.
@@ -96,7 +103,12 @@ impl Frontier {
     /// # Errors
     /// As for [`Self::attach`].
     pub fn resume(&mut self) -> Result<(), LinuxError> {
-        self.skel.attach().map_err(failed)
+        let programs = &self.skel.progs;
+        self.links = [&programs.touch_by_program, &programs.touch_for_program]
+            .into_iter()
+            .map(|program| program.attach().map_err(failed))
+            .collect::<Result<_, _>>()?;
+        Ok(())
     }
 
     /// Reports that were lost because nobody listened for too long.

@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+/// `VM_UFFD_MISSING` (include/linux/mm.h).
+const VM_UFFD_MISSING: u64 = 0x200;
 /// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
 const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 
@@ -67,7 +69,9 @@ pub(super) fn refresh<'a>(
         };
         let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
         let mappings = tables.mappings(&known.target).ok()?;
-        let mapped = mappings.iter().filter_map(|mapping| {
+        // A read of memory that userfaultfd fills would wait for its owner.
+        let ours = mappings.iter().filter(|m| m.flags & VM_UFFD_MISSING == 0);
+        let mapped = ours.filter_map(|mapping| {
             Some(Mapped {
                 range: mapping.eligible().ok()?,
                 method: FillMethod::of(mapping.flags, &enabled),

@@ -22,7 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long the end of the filler's thread is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +81,8 @@ struct Shared {
 struct Followed {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
+    /// Filled since the manager last asked.
+    filled_regions: u64,
     /// Asked for, and not yet told to the predictor.
     warm_regions: u64,
 }
@@ -140,10 +145,12 @@ impl FaultAhead {
         let followed = Followed {
             handle,
             room_regions: 0,
+            filled_regions: 0,
             warm_regions,
         };
+        self.watchlist.add(pid)?;
         self.thread.shared.followed().insert(process, followed);
-        self.watchlist.add(pid)
+        Ok(())
     }
 
     /// Who is followed.
@@ -155,6 +162,13 @@ impl FaultAhead {
     pub fn leave(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
         self.thread.shared.followed().remove(&process);
+    }
+
+    /// Regions filled ahead of a process since this was last asked.
+    pub fn take_filled(&self, process: ProcessId) -> u64 {
+        let mut followed = self.thread.shared.followed();
+        let one = followed.get_mut(&process);
+        one.map_or(0, |one| std::mem::take(&mut one.filled_regions))
     }
 
     /// How much may be filled ahead of a process from now on, in regions.
@@ -196,7 +210,15 @@ impl Starting {
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // A call into another process takes a millisecond, but nothing holds it to that: it is not waited for at any price.
+        let deadline = Instant::now() + PATIENCE;
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
             // It panicked: nothing is left to stop.
             let _ = thread.join();
         }

@@ -14,6 +14,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// In between, after so large a part of the time that it has been watched: it costs 1 % of a core.
 const PAUSE_SHARE: u32 = 16;
 
+/// A program that touches all of its memory at its start has done so after this time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// What has been seen of one process.
 #[derive(Debug)]
 pub(super) struct WarmStart {
@@ -33,6 +36,11 @@ impl WarmStart {
             least_bytes: bytes / LEAST_PART,
             seen: Vec::new(),
         }
+    }
+
+    /// Whether what has not been mapped by now is not waited for any longer.
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        now >= self.began + PATIENCE
     }
 
     /// When to look at its mappings again.

@@ -250,18 +250,48 @@ impl Predictor {
         self.unproven.remove(&process);
     }
 
-    /// Whether all streams of a process that were heard of just now were given up.
+    /// Whether all streams of a process that were heard of just now were given up, and no other is known to use what
+    /// is filled.
     pub fn given_up(&self, now: Duration, process: ProcessId) -> bool {
-        let streams = self.streams.get(&process).into_iter().flatten();
-        let mut latest = streams
-            .filter(|s| now < s.heard_at() + JUST_NOW)
-            .map(Stream::window);
-        latest.next() == Some(0) && latest.all(|window| window == 0)
+        let streams = self.streams.get(&process).map_or(&[][..], Vec::as_slice);
+        let mut latest = streams.iter().filter(|s| now < s.heard_at() + JUST_NOW);
+        let good = |s: &Stream| s.window() > 0 && s.is_proven();
+        latest.next().is_some_and(|s| s.window() == 0)
+            && latest.all(|s| s.window() == 0)
+            && !streams.iter().any(good)
     }
 
-    /// What was heard of a process counts no more.
-    pub fn forget_streams(&mut self, process: ProcessId) {
-        self.streams.remove(&process);
+    /// Streams of a process that were given up count no more: it may have changed.
+    pub fn forget_given_up(&mut self, process: ProcessId) {
+        let unused = &mut self.unused;
+        if let Some(streams) = self.streams.get_mut(&process) {
+            streams.retain(|stream| {
+                let given_up = stream.window() == 0;
+                *unused += if given_up { stream.surplus() } else { 0 };
+                !given_up
+            });
+        }
+    }
+
+    /// Only these processes are there still.
+    pub fn retain(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        self.streams.retain(|process, _| is_there(*process));
+        self.warm.retain(|process, _| is_there(*process));
+        self.unproven.retain(|process, _| is_there(*process));
+    }
+
+    /// What was asked for is not waited for any longer.
+    pub fn end_warm(&mut self, process: ProcessId) {
+        self.warm.insert(process, 0);
+        self.use_up_warm(process);
+    }
+
+    /// What was filled is no huge page any more, or can't be looked at: its stream is followed no further.
+    pub fn lost(&mut self, task: Task) {
+        if let Some(stream) = self.get(task.which) {
+            self.unused += stream.surplus();
+            self.forget_stream(task.which);
+        }
     }
 
     /// One region less of what was asked for.
@@ -272,8 +302,9 @@ impl Predictor {
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.warm.remove(&process);
-            let streams = self.streams.get_mut(&process).into_iter().flatten();
-            streams.filter(|s| s.asked_for()).for_each(Stream::end);
+            if let Some(streams) = self.streams.get_mut(&process) {
+                streams.retain(|stream| !stream.asked_for());
+            }
         }
     }
 

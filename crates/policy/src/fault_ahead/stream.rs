@@ -45,6 +45,8 @@ pub struct Stream {
     head: i64,
     /// First position that has not been dealt with.
     next: i64,
+    /// Positions before this were left to its program.
+    filled_from: i64,
     /// In regions; 0: given up.
     window: u32,
     /// Whether its program was seen to use what it passes through.
@@ -60,7 +62,8 @@ pub struct Stream {
     peek_at: Option<Duration>,
 }
 
-/// Looks at memory in between are not closer together than this: each takes some ten microseconds.
+/// Looks at memory in between are not closer together than this: each takes some ten microseconds, or a hundred where
+/// all of the region is zeros.
 const SHORTEST_PEEK: Duration = Duration::from_micros(500);
 const LONGEST_PEEK: Duration = Duration::from_secs(1);
 
@@ -72,6 +75,7 @@ impl Stream {
             step: advance.step,
             head: 0,
             next: 1,
+            filled_from: 1,
             window: settings.first_window,
             proven: advance.dense,
             witness: None,
@@ -90,6 +94,7 @@ impl Stream {
             step: -1,
             head: 0,
             next: 0,
+            filled_from: 0,
             window: u32::MAX,
             proven: true,
             witness: None,
@@ -115,19 +120,13 @@ impl Stream {
         self.asked_for
     }
 
-    /// What was asked for has been filled.
-    pub fn end(&mut self) {
-        self.asked_for = false;
-        self.window = 0;
-    }
-
     /// Some program was heard of: returns whether it was this stream's.
     pub fn hear(&mut self, now: Duration, advance: Advance, settings: &FaultAheadSettings) -> bool {
         let Some(at) = self.position(advance.region) else {
             return false;
         };
         // What lies behind was passed; far ahead is another stream.
-        let reach = self.next + i64::from(settings.largest_window.max(self.window));
+        let reach = self.next + i64::from(settings.largest_window);
         if advance.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
             return false;
         }
@@ -161,21 +160,21 @@ impl Stream {
         if ahead < 2 || !full || self.asked_for {
             return None;
         }
-        let steps = u32::try_from(ahead.div_ceil(2)).ok()?;
+        let halfway = self.halfway();
+        let steps = u32::try_from(halfway - self.head).ok()?;
         let expected = || {
             // It may be faster now that it doesn't fault.
             let way = self.pace? * steps / 2;
             Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
         };
         let at = self.peek_at.or_else(expected)?;
-        Some((at, self.region(self.head + i64::from(steps))?))
+        Some((at, self.region(halfway)?))
     }
 
     /// Whether its program was seen to have come halfway: then the window goes on from there.
     pub fn peeked(&mut self, now: Duration, halfway: bool, settings: &FaultAheadSettings) {
         if halfway {
-            let steps = self.surplus().div_ceil(2);
-            self.come_to(now, self.head + steps as i64);
+            self.come_to(now, self.halfway());
             self.widen(settings);
         } else {
             let waited = now.saturating_sub(self.heard_at);
@@ -201,6 +200,16 @@ impl Stream {
             0
         };
         self.next = self.head + 1 + left;
+        self.filled_from = self.next;
+    }
+
+    /// The position before the first that may be filled and that its program has not come to.
+    fn before_filled(&self) -> i64 {
+        self.head.max(self.filled_from - 1)
+    }
+
+    fn halfway(&self) -> i64 {
+        self.before_filled() + self.surplus().div_ceil(2) as i64
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
@@ -248,9 +257,9 @@ impl Stream {
         unheard && !(self.asked_for && self.window > 0)
     }
 
-    /// Regions up to the last that was dealt with that its program was not yet heard in.
+    /// Regions that were dealt with and that its program was not yet heard in.
     pub fn surplus(&self) -> u64 {
-        (self.next - 1 - self.head).max(0) as u64
+        (self.next - 1 - self.before_filled()).max(0) as u64
     }
 
     /// Window, in regions; 0 when it is given up.

@@ -188,10 +188,8 @@ impl Watched {
     /// Memory up to the high watermark, in bytes; none under pressure. How fast memory grows is not asked:
     /// whoever fills ahead grows with its program.
     fn room_bytes(&self, pressure_limit_percent: f64) -> u64 {
-        if self
-            .pressure_percent
-            .is_some_and(|p| p > pressure_limit_percent)
-        {
+        let pressed = |percent| percent > pressure_limit_percent;
+        if self.recovering || self.pressure_percent.is_some_and(pressed) {
             return 0;
         }
         let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
