@@ -83,6 +83,13 @@ impl Filler {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
+            let pause = self.spare_core.pause(self.now());
+            if !pause.is_zero() {
+                std::thread::sleep(pause.min(IDLE));
+                // Who was heard of meanwhile is elsewhere by now.
+                self.frontier.listen(Duration::ZERO);
+                continue;
+            }
             let wait = if busy { Duration::ZERO } else { self.pause() };
             self.pay_attention();
             self.listen(wait);

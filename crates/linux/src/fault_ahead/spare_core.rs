@@ -27,9 +27,9 @@ impl Scheduled {
 
 /// Waiting more than this share of the time it wanted to run tells that others want the core too.
 const LONGEST_WAIT: f64 = 0.2;
-/// It is judged by at least so much time.
-const LEAST: Duration = Duration::from_millis(4);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// It is judged by at least so much time: one that was just woken may share a core until the scheduler moves it.
+const LEAST: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 
 /// Pauses while there is none.
@@ -41,6 +41,11 @@ pub(super) struct SpareCore {
 }
 
 impl SpareCore {
+    /// How long to do nothing at all: even to hear of somebody takes the core from him.
+    pub(super) fn pause(&self, now: Duration) -> Duration {
+        self.paused_until.saturating_sub(now)
+    }
+
     /// Whether to work now; `scheduled` as of now.
     pub(super) fn is_there(&mut self, now: Duration, scheduled: Scheduled) -> bool {
         if now < self.paused_until {
@@ -87,16 +92,27 @@ mod tests {
     #[test]
     fn whoever_waits_for_a_core_pauses_ever_longer_until_there_is_one() {
         let mut core = SpareCore::default();
-        assert!(core.is_there(MS * 10, scheduled(10, 0)));
-        assert!(!core.is_there(MS * 20, scheduled(15, 5)));
-        assert!(!core.is_there(MS * 119, scheduled(15, 5)));
+        assert!(core.is_there(MS * 100, scheduled(100, 0)));
+        assert!(
+            core.is_there(MS * 105, scheduled(100, 5)),
+            "too short to judge"
+        );
+        assert!(!core.is_there(MS * 200, scheduled(150, 50)));
+        assert_eq!(core.pause(MS * 205), MS * 15);
+        assert!(!core.is_there(MS * 219, scheduled(150, 50)));
         // It has not run since, so there is nothing to judge by: it tries.
-        assert!(core.is_there(MS * 120, scheduled(15, 5)));
-        assert!(!core.is_there(MS * 130, scheduled(20, 10)));
-        assert!(!core.is_there(MS * 329, scheduled(20, 10)), "twice as long");
-        assert!(core.is_there(MS * 330, scheduled(20, 10)));
-        assert!(core.is_there(MS * 340, scheduled(30, 10)));
-        assert!(!core.is_there(MS * 350, scheduled(32, 18)));
-        assert!(core.is_there(MS * 450, scheduled(32, 18)), "from the start");
+        assert!(core.is_there(MS * 220, scheduled(150, 50)));
+        assert!(!core.is_there(MS * 300, scheduled(200, 100)));
+        assert!(
+            !core.is_there(MS * 339, scheduled(200, 100)),
+            "twice as long"
+        );
+        assert!(core.is_there(MS * 340, scheduled(200, 100)));
+        assert!(core.is_there(MS * 400, scheduled(300, 100)));
+        assert!(!core.is_there(MS * 500, scheduled(320, 180)));
+        assert!(
+            core.is_there(MS * 520, scheduled(320, 180)),
+            "from the start"
+        );
     }
 }
