@@ -39,6 +39,7 @@ enum Command {
     Pause(commands::pausing::Pause),
     Resume(commands::pausing::Resume),
     Restore(commands::restore::Restore),
+    Sim(commands::sim::Sim),
     Bench(commands::bench::Bench),
     /// One of our own programs to try things on.
     #[command(subcommand, hide = true)]
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Command::Pause(command) => command.execute(),
         Command::Resume(command) => command.execute(),
         Command::Restore(command) => command.execute(),
+        Command::Sim(command) => command.execute(),
         Command::Bench(command) => command.execute(),
         Command::Workload(command) => hawkeye_bench::workload::run(&command)
             .map(|()| ExitCode::SUCCESS)

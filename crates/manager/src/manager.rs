@@ -8,6 +8,7 @@ mod viewing;
 use crate::journal::{Event, FootprintPoint, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
+use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
     Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
@@ -66,7 +67,7 @@ impl<M: Machine> Manager<M> {
             ..RecoverySettings::default()
         };
         // khugepaged's pace is the policy's own.
-        let rate = if policy.needs().accesses() {
+        let rate = if policy.name() != LinuxOrder::NAME {
             settings.rate
         } else {
             None

@@ -25,6 +25,11 @@ impl PageBits {
         bits
     }
 
+    /// A bit for each page, the first lowest.
+    pub(crate) fn words(self) -> [u64; WORDS] {
+        self.0
+    }
+
     /// Adds a page; one of 512 or more is no page of a region, and left out.
     pub fn insert(&mut self, page: u16) {
         if let Some(word) = self.0.get_mut(usize::from(page / 64)) {

@@ -8,12 +8,10 @@
 //!
 //! - A program's accesses go to the parts of its address space by weight, and within a part to any
 //!   page in use, all equally likely, independent of each other. One takes
-//!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; there are no caches and no TLBs yet, so
-//!   what huge pages bring doesn't depend on how much memory is in use, but on what share of the
-//!   accesses the program's specification lets miss. Counters of it are exact.
 //!   [`Costs::base_access_ns`] or [`Costs::huge_access_ns`]; caches and TLBs are not part of it, so
-//!   what huge pages bring doesn't depend on how much memory is in use. They are modelled by [`mmu`],
-//!   for one program at a time.
+//!   what huge pages bring doesn't depend on how much memory is in use, but on what share of the
+//!   accesses the program's specification lets miss. Counters of it are exact. The [`engine`] has all of
+//!   that.
 //! - Programs run while the manager's calls are under way, each on a core of its own, and pay for
 //!   the first touch of a page after its access bit was cleared, and for page faults.
 //! - A huge frame can be had whenever 2 MiB are free: memory is never fragmented, whatever it is made
@@ -26,6 +24,7 @@ mod change;
 mod clock;
 mod costs;
 pub mod demo;
+pub mod engine;
 mod error;
 mod invariants;
 pub mod kernel;
@@ -38,8 +37,11 @@ mod process;
 mod region;
 mod rng;
 mod running;
+pub mod simulate;
 mod spec;
+pub mod systems;
 pub mod trace;
+pub mod workloads;
 
 pub use bits::PageBits;
 pub use change::Change;

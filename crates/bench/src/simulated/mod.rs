@@ -1,3 +1,4 @@
 //! Experiments on the simulated machine.
 
+pub mod paper;
 pub mod run_rate;

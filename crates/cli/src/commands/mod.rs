@@ -11,5 +11,6 @@ mod managing;
 pub mod pausing;
 pub mod restore;
 pub mod run;
+pub mod sim;
 pub mod status;
 pub mod why;

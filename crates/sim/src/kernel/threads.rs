@@ -92,6 +92,12 @@ impl Kernel {
         self.threads.zeroing = spec;
     }
 
+    /// Zeroes all free memory at once: what the thread has done on a machine that was idle for long enough. Nobody pays.
+    pub fn zero_all(&mut self) {
+        self.memory.zero_free(u64::MAX);
+        self.debug_check();
+    }
+
     /// Starts or stops same-page merging.
     pub fn set_merging(&mut self, spec: Option<MergeSpec>) {
         self.threads.merging = spec;

@@ -43,7 +43,7 @@ mod pipeline;
 mod presets;
 mod processor;
 mod run;
-mod scatter;
+pub(crate) mod scatter;
 mod tlb;
 pub mod translation;
 mod truth;

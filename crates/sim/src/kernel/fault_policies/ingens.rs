@@ -16,4 +16,9 @@ impl FaultPolicy for IngensFaults {
     fn first_touch(&self, _advice: HugeAdvice) -> FirstTouch {
         FirstTouch::Base
     }
+
+    /// `population_node`: a bit is set in `do_anonymous_page`, and cleared by `munmap` and `MADV_DONTNEED`.
+    fn counts_faulted(&self) -> bool {
+        true
+    }
 }

@@ -55,6 +55,12 @@ pub trait FaultPolicy: Debug + Send + Sync {
         Zeroing::InFault
     }
 
+    /// Whether it keeps a bitmap of pages that were faulted in and not freed, so that what a promotion filled up is not
+    /// taken for use.
+    fn counts_faulted(&self) -> bool {
+        false
+    }
+
     /// Whether a read of untouched memory maps a page of zeros that all share.
     fn shares_zero_page(&self) -> bool {
         true

@@ -1,0 +1,314 @@
+//! A stream of accesses: single ones drawn for the sample, and how often each page is accessed in the long run.
+//!
+//! Both are of the same distribution, so that coverage over a window of any length follows from how many accesses
+//! were made in it, whatever the size of the sample: a page that one access goes to with chance `c` was accessed in `n`
+//! of them with probability `1 - exp(-n c)`.
+
+use super::layout::Lot;
+use crate::mmu::scatter::Scatter;
+use crate::mmu::translation::Access;
+use crate::rng::Rng;
+use crate::workloads::{Pattern, Stream};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use rand_distr::{Distribution, Zipf};
+use std::ops::Range;
+
+const PER_REGION: u64 = PAGES_PER_REGION as u64;
+/// How often a page that is not in use is drawn again before the next one in use is taken.
+const DRAWS: u32 = 64;
+
+/// A stream in a phase that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) lot: usize,
+    /// Regions of the lot.
+    pub(super) regions: Range<usize>,
+    /// Of all accesses of the phase, 0-1.
+    pub(super) share: f64,
+    pub(super) cycles: f64,
+    pub(super) waited_permille: u32,
+    stores: f64,
+    shape: Shape,
+    /// Pages in use, at the begin of the phase.
+    used: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    Random,
+    Zipf {
+        law: Zipf<f64>,
+        theta: f64,
+        order: Scatter,
+    },
+    /// `at` counts bytes from the begin of the part.
+    Stride {
+        bytes: u64,
+        at: u64,
+    },
+}
+
+impl Source {
+    pub(super) fn new(
+        stream: &Stream,
+        total_weight: f64,
+        lots: &[Lot],
+        rng: &mut Rng,
+    ) -> Option<Self> {
+        let lot = lots.iter().position(|lot| lot.name == stream.area)?;
+        let held = lots.get(lot)?;
+        let regions = held.part(stream.part);
+        let pages = regions.len() as u64 * PER_REGION;
+        let shape = match stream.pattern {
+            Pattern::Random => Shape::Random,
+            Pattern::Zipf(theta) => Shape::Zipf {
+                law: Zipf::new(pages as f64, theta).ok()?,
+                theta,
+                order: Scatter::new(pages, rng),
+            },
+            Pattern::Stride(bytes) => Shape::Stride { bytes, at: 0 },
+        };
+        Some(Self {
+            lot,
+            used: held.count_used(regions.clone()),
+            regions,
+            share: stream.weight / total_weight,
+            cycles: stream.cycles,
+            waited_permille: (stream.waited_percent * 10.0).round() as u32,
+            stores: stream.stores_percent / 100.0,
+            shape,
+        })
+    }
+
+    /// Whether there is anything to access.
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    fn first_page(&self) -> u64 {
+        self.regions.start as u64 * PER_REGION
+    }
+
+    fn pages(&self) -> u64 {
+        self.regions.len() as u64 * PER_REGION
+    }
+
+    /// The next access.
+    pub(super) fn draw(&mut self, lot: &Lot, rng: &mut Rng) -> Access {
+        let (first, pages) = (self.first_page(), self.pages());
+        let mut page = first;
+        let mut offset = 0;
+        for _ in 0..DRAWS {
+            (page, offset) = match &mut self.shape {
+                Shape::Random => (first + rng.below(pages), rng.below(512) * 8),
+                Shape::Zipf { law, order, .. } => {
+                    let rank = (law.sample(rng) as u64).clamp(1, pages) - 1;
+                    (first + order.of(rank), rng.below(512) * 8)
+                }
+                Shape::Stride { bytes, at } => {
+                    let here = *at;
+                    *at = (here + *bytes) % (pages * BASE_PAGE_BYTES);
+                    (first + here / BASE_PAGE_BYTES, here % BASE_PAGE_BYTES)
+                }
+            };
+            if lot.is_used(page) {
+                break;
+            }
+        }
+        // Hardly anything is in use: the next page that is.
+        let end = first + pages;
+        let next = (page..end)
+            .chain(first..page)
+            .find(|page| lot.is_used(*page));
+        let address = lot.address(next.unwrap_or(page)) + offset;
+        if self.stores > 0.0 && rng.chance(self.stores) {
+            Access::store(address)
+        } else {
+            Access::load(address)
+        }
+    }
+
+    /// Lets a stride go on by accesses that are not drawn.
+    pub(super) fn skip(&mut self, accesses: f64) {
+        let length = self.pages() * BASE_PAGE_BYTES;
+        if let Shape::Stride { bytes, at } = &mut self.shape {
+            let far = accesses.round() as u128 * u128::from(*bytes);
+            *at = ((u128::from(*at) + far) % u128::from(length)) as u64;
+        }
+    }
+
+    /// What `accesses` of it touch.
+    pub(super) fn exposure(&self, accesses: f64) -> Exposure {
+        let pages = self.pages() as f64;
+        let chance = match &self.shape {
+            Shape::Random => touched(accesses / self.used.max(1) as f64),
+            Shape::Zipf { theta, .. } => {
+                // Accesses to pages not in use go to others.
+                zipf_touched(accesses * pages / self.used.max(1) as f64, pages, *theta)
+            }
+            Shape::Stride { bytes, at } => {
+                let length = self.pages() * BASE_PAGE_BYTES;
+                let dense = (BASE_PAGE_BYTES as f64 / *bytes as f64).min(1.0);
+                let reach = accesses * *bytes as f64;
+                if reach < length as f64 {
+                    return Exposure::Swept {
+                        from: (at + length - reach as u64) % length,
+                        bytes: reach as u64,
+                        length,
+                        dense,
+                    };
+                }
+                if *bytes < BASE_PAGE_BYTES {
+                    1.0
+                } else {
+                    // Round after round it comes to other places, until it is back where it began.
+                    let places = (length / gcd(length, *bytes)) as f64;
+                    accesses.min(places).min(pages) / pages
+                }
+            }
+        };
+        Exposure::Chance(chance)
+    }
+}
+
+/// What of a part was touched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Exposure {
+    /// Each page with this probability.
+    Chance(f64),
+    /// So many bytes from `from` on, round a part of `length`, of their pages a share.
+    Swept {
+        from: u64,
+        bytes: u64,
+        length: u64,
+        dense: f64,
+    },
+}
+
+impl Exposure {
+    /// The mean probability that a page of a region of the part (by number) was touched.
+    pub(super) fn of_region(self, number: usize) -> f64 {
+        match self {
+            Self::Chance(chance) => chance,
+            Self::Swept {
+                from,
+                bytes,
+                length,
+                dense,
+            } => {
+                let size = PER_REGION * BASE_PAGE_BYTES;
+                let (start, end) = (number as u64 * size, (number as u64 + 1) * size);
+                let over = |a: u64, b: u64| b.min(end).saturating_sub(a.max(start));
+                let to = from + bytes;
+                let here = over(from, to.min(length)) + over(0, to.saturating_sub(length));
+                here as f64 / size as f64 * dense
+            }
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The chance that something was accessed that is accessed so many times on average.
+pub(super) fn touched(times: f64) -> f64 {
+    -(-times).exp_m1()
+}
+
+/// The share of pages touched by so many accesses by Zipf's law: summed over ranks, exactly for the first, in growing
+/// steps for the others.
+fn zipf_touched(accesses: f64, pages: f64, theta: f64) -> f64 {
+    const EXACT: f64 = 1000.0;
+    /// Length of a step over its first rank.
+    const STEP: f64 = 0.01;
+    let (mut total, mut ranks) = (0.0, Vec::new());
+    let mut rank = 1.0;
+    while rank <= pages {
+        let width = if rank < EXACT {
+            1.0
+        } else {
+            (rank * STEP).floor()
+        };
+        let width = width.min(pages - rank + 1.0);
+        let chance = (rank + (width - 1.0) / 2.0).powf(-theta);
+        total += chance * width;
+        ranks.push((chance, width));
+        rank += width;
+    }
+    let sum: f64 = ranks
+        .iter()
+        .map(|(chance, width)| width * touched(accesses * chance / total))
+        .sum();
+    sum / pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::lots;
+    use super::*;
+    use crate::bits::PageBits;
+    use crate::workloads::{Area, Size};
+    use std::collections::BTreeSet;
+
+    fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
+        let area = Area {
+            name: "a".to_owned(),
+            size: Size(regions << 21),
+        };
+        let mut lots = lots(&[area]);
+        for number in 0..regions as usize {
+            lots[0].use_pages(number, PageBits::spread(pages));
+        }
+        let stream = Stream {
+            area: "a".to_owned(),
+            part: [0.0, 1.0],
+            pattern,
+            weight: 1.0,
+            stores_percent: 0.0,
+            cycles: 1.0,
+            waited_percent: 100.0,
+        };
+        let source = Source::new(&stream, 1.0, &lots, &mut Rng::new(1, 1));
+        (source.unwrap_or_else(|| panic!("no source")), lots)
+    }
+
+    #[test]
+    fn the_coverage_reckoned_is_that_of_accesses_made() {
+        let cases = [
+            (Pattern::Random, 512),
+            (Pattern::Random, 100),
+            (Pattern::Zipf(0.99), 512),
+            (Pattern::Stride(64), 512),
+            (Pattern::Stride(3 << 12), 512),
+        ];
+        for (pattern, pages) in cases {
+            for accesses in [500u64, 5_000, 50_000] {
+                let (mut source, lots) = source(pattern, 16, pages);
+                let mut rng = Rng::new(7, 7);
+                let mut seen = BTreeSet::new();
+                for _ in 0..accesses {
+                    seen.insert(source.draw(&lots[0], &mut rng).address() >> 12);
+                }
+                let exposure = source.exposure(accesses as f64);
+                let mean = (0..16).map(|n| exposure.of_region(n)).sum::<f64>() / 16.0;
+                let reckoned = mean * 16.0 * f64::from(pages);
+                let made = seen.len() as f64;
+                assert!(
+                    (reckoned - made).abs() <= 0.03 * made + 5.0,
+                    "{pattern:?}, {accesses} accesses: {reckoned:.0} reckoned, {made} made"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_pages_in_use_are_accessed() {
+        let (mut source, lots) = source(Pattern::Random, 4, 1);
+        let mut rng = Rng::new(3, 3);
+        for _ in 0..1000 {
+            let address = source.draw(&lots[0], &mut rng).address();
+            assert!(lots[0].is_used((address - lots[0].start) >> 12));
+        }
+    }
+}

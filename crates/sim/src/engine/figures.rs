@@ -1,0 +1,116 @@
+//! What came of a run.
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It did all it had to.
+    Done,
+    /// Memory ran out, and it was the largest.
+    Killed,
+    /// Time ran out.
+    Unfinished,
+}
+
+/// One phase of a program, as it ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseFigures {
+    /// Its number in the workload, from 0.
+    pub phase: usize,
+    /// When it began, in seconds since the machine started.
+    pub start_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Accesses made in it.
+    pub accesses: f64,
+    /// Share of its cycles that went into page walks, in per cent.
+    pub overhead_percent: f64,
+    /// Resident memory at its end, in bytes.
+    pub rss_bytes: u64,
+    /// Of it under huge pages.
+    pub huge_bytes: u64,
+}
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProgramFigures {
+    /// Its name.
+    pub name: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// From its start to its end, in seconds.
+    pub wall_s: f64,
+    /// Accesses made after memory was filled.
+    pub accesses: f64,
+    /// Share of cycles of these that went into page walks, in per cent (paper, Table 4).
+    pub overhead_percent: f64,
+    /// Page faults.
+    pub faults: u64,
+    /// Time that it waited for the kernel, in seconds.
+    pub system_s: f64,
+    /// Largest resident memory, in bytes.
+    pub rss_peak_bytes: u64,
+    /// Largest memory under huge pages, in bytes.
+    pub huge_peak_bytes: u64,
+    /// Its phases.
+    pub phases: Vec<PhaseFigures>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EngineFigures {
+    /// Until the last program ended, in seconds.
+    pub wall_s: f64,
+    /// In the order in which they were given.
+    pub programs: Vec<ProgramFigures>,
+    /// CPU time of the manager.
+    pub manager_cpu_s: f64,
+    /// CPU time of the thread that zeroes free memory.
+    pub zeroing_cpu_s: f64,
+    /// CPU time of kswapd.
+    pub kswapd_cpu_s: f64,
+}
+
+impl EngineFigures {
+    /// The share of all accesses' cycles in page walks, programs weighed by their accesses, in per cent.
+    pub fn overhead_percent(&self) -> f64 {
+        let accesses: f64 = self.programs.iter().map(|p| p.accesses).sum();
+        let sum: f64 = self
+            .programs
+            .iter()
+            .map(|p| p.accesses * p.overhead_percent)
+            .sum();
+        if accesses > 0.0 { sum / accesses } else { 0.0 }
+    }
+}
+
+/// Accesses and the cycles that they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    pub(super) accesses: f64,
+    pub(super) cycles: f64,
+    pub(super) walk_cycles: f64,
+}
+
+impl Tally {
+    pub(super) fn overhead_percent(&self) -> f64 {
+        if self.cycles > 0.0 {
+            (self.walk_cycles / self.cycles * 100.0).min(100.0)
+        } else {
+            0.0
+        }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.accesses += more.accesses;
+        self.cycles += more.cycles;
+        self.walk_cycles += more.walk_cycles;
+    }
+}
+
+pub(super) fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}

@@ -1,0 +1,97 @@
+//! Where a program's areas lie, and which of their pages it uses.
+
+use crate::bits::PageBits;
+use crate::workloads::Area;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::ops::Range;
+
+/// Where the first area begins.
+const BEGIN: u64 = 0x1000_0000_0000;
+/// Address space between areas, so that no region lies in two.
+const GAP: u64 = 1 << 30;
+
+/// Pages of a region, as numbers.
+const PER_REGION: u64 = PAGES_PER_REGION as u64;
+
+/// An area of a program, and what of it is in use: written, and not freed since.
+#[derive(Clone, Debug)]
+pub(super) struct Lot {
+    pub(super) name: String,
+    pub(super) start: u64,
+    used: Vec<PageBits>,
+}
+
+/// Lots for areas in ascending order.
+pub(super) fn lots(areas: &[Area]) -> Vec<Lot> {
+    let mut start = BEGIN;
+    areas
+        .iter()
+        .map(|area| {
+            let regions = area.regions();
+            let lot = Lot {
+                name: area.name.clone(),
+                start,
+                used: vec![PageBits::EMPTY; regions as usize],
+            };
+            start += regions * HUGE_PAGE_BYTES + GAP;
+            lot
+        })
+        .collect()
+}
+
+impl Lot {
+    pub(super) fn bytes(&self) -> Range<u64> {
+        self.start..self.start + self.used.len() as u64 * HUGE_PAGE_BYTES
+    }
+
+    /// Regions of a part, by number; one at the least.
+    pub(super) fn part(&self, [from, to]: [f64; 2]) -> Range<usize> {
+        let count = self.used.len();
+        let at = |share: f64| (share * count as f64).round() as usize;
+        let first = at(from).min(count.saturating_sub(1));
+        first..at(to).clamp(first + 1, count)
+    }
+
+    pub(super) fn region(&self, number: usize) -> RegionAddr {
+        RegionAddr::containing(self.start + number as u64 * HUGE_PAGE_BYTES)
+    }
+
+    /// The number of a region, if it is one of this lot.
+    pub(super) fn number(&self, region: RegionAddr) -> Option<usize> {
+        let offset = region.start().checked_sub(self.start)?;
+        let number = (offset / HUGE_PAGE_BYTES) as usize;
+        (number < self.used.len()).then_some(number)
+    }
+
+    pub(super) fn used(&self, number: usize) -> PageBits {
+        self.used.get(number).copied().unwrap_or(PageBits::EMPTY)
+    }
+
+    pub(super) fn use_pages(&mut self, number: usize, pages: PageBits) {
+        if let Some(used) = self.used.get_mut(number) {
+            *used = used.or(pages);
+        }
+    }
+
+    pub(super) fn drop_pages(&mut self, number: usize, pages: PageBits) {
+        if let Some(used) = self.used.get_mut(number) {
+            *used = used.minus(pages);
+        }
+    }
+
+    /// Whether a base page, counted from the begin of the lot, is in use.
+    pub(super) fn is_used(&self, page: u64) -> bool {
+        let used = self.used.get((page / PER_REGION) as usize);
+        used.is_some_and(|used| used.contains((page % PER_REGION) as u16))
+    }
+
+    /// Pages in use in these regions.
+    pub(super) fn count_used(&self, regions: Range<usize>) -> u64 {
+        let used = self.used.get(regions).unwrap_or_default();
+        used.iter().map(|pages| u64::from(pages.count())).sum()
+    }
+
+    pub(super) fn address(&self, page: u64) -> u64 {
+        self.start + page * BASE_PAGE_BYTES
+    }
+}

@@ -1,0 +1,170 @@
+//! The machine: its parts, and programs as they are given to it.
+
+use super::EngineError;
+use super::figures::{EngineFigures, seconds};
+use super::program::{Life, Program};
+use super::running::Measuring;
+use crate::kernel::fault_policies::FaultPolicy;
+use crate::kernel::{Kernel, KernelCosts, KernelSpec, KernelThread, ZeroingSpec};
+use crate::memory::Fragmenter;
+use crate::mmu::Processor;
+use crate::workloads::Workload;
+use hawkeye_policy::ProcessId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A machine to simulate.
+#[derive(Clone, Debug)]
+pub struct EngineSpec {
+    /// Its memory, in bytes (2 MiB to 1 TiB).
+    pub memory_bytes: u64,
+    /// Its processor.
+    pub processor: Processor,
+    /// Whether the page after two that were walked for in a row is walked for beforehand, as Intel's processors do since
+    /// Ivy Bridge (optimization manual, "next-page prefetcher").
+    pub next_page_prefetch: bool,
+    /// Cores that programs share; the manager and the kernel's threads have others.
+    pub cores: u32,
+    /// What the kernel does at page faults.
+    pub faults: Arc<dyn FaultPolicy>,
+    /// What things cost.
+    pub costs: KernelCosts,
+    /// The thread that zeroes free memory, if there is one.
+    pub zeroing: Option<ZeroingSpec>,
+    /// Whether all free memory was zeroed before anything starts, where there is such a thread: a machine that was idle for long enough.
+    pub zeroed_before: bool,
+    /// How fragmented memory is at first, by pages of files in it (free memory fragmentation index, 0-1).
+    pub fragmented: f64,
+    /// Chooses everything that is left to chance.
+    pub seed: u64,
+    /// Accesses in a sample (at least 64).
+    pub sample: u32,
+}
+
+impl EngineSpec {
+    /// Accesses in a sample unless set: with them a share of walks of one half is off by 0.4 %.
+    pub const DEFAULT_SAMPLE: u32 = 20_000;
+    /// Samples in the one that a phase starts with and that doesn't count: enough to fill the last-level cache with tables.
+    const WARM_UP_SAMPLES: u32 = 10;
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) kernel: Kernel,
+    pub(super) cores: u32,
+    pub(super) measuring: Measuring,
+    pub(super) now: Duration,
+    pub(super) programs: Vec<Program>,
+    pub(super) manager_cpu: Duration,
+    pub(super) longest_call: Duration,
+    /// What stopped it, if it can't go on.
+    pub(super) broken: Option<EngineError>,
+}
+
+/// Pid of the first process.
+const FIRST_PID: u32 = 1000;
+/// Clock ticks per second in `/proc/PID/stat`.
+const TICKS_PER_S: f64 = 100.0;
+
+impl Engine {
+    /// A machine after boot, and programs that start when the workload says.
+    ///
+    /// # Errors
+    /// A machine that can't be built, or programs that can't.
+    pub fn new(spec: &EngineSpec, workload: &Workload) -> Result<Self, EngineError> {
+        let refuse = |what, allowed, value: String| EngineError::Value {
+            what,
+            allowed,
+            value,
+        };
+        if spec.cores == 0 {
+            return Err(refuse("cores", "1 or more", "0".to_owned()));
+        }
+        if !(0.0..=1.0).contains(&spec.fragmented) {
+            let value = spec.fragmented.to_string();
+            return Err(refuse("the fragmentation index", "0 to 1", value));
+        }
+        if !(64..=100_000_000).contains(&spec.sample) {
+            let value = spec.sample.to_string();
+            return Err(refuse("accesses in a sample", "64 to 100 million", value));
+        }
+        let mut kernel = Kernel::new(KernelSpec {
+            memory_bytes: spec.memory_bytes,
+            faults: spec.faults.clone(),
+            costs: spec.costs,
+            swap: None,
+        })?;
+        if spec.fragmented > 0.0 {
+            kernel.fragment(spec.fragmented, Fragmenter::PageCache, spec.seed);
+        }
+        kernel.set_zeroing(spec.zeroing);
+        if spec.zeroed_before && spec.zeroing.is_some() {
+            kernel.zero_all();
+        }
+        let mut programs = Vec::new();
+        for process in &workload.processes {
+            for _ in 0..process.count {
+                let id = ProcessId {
+                    pid: FIRST_PID + programs.len() as u32,
+                    start_ticks: (process.start_s * TICKS_PER_S) as u64,
+                };
+                let arrives = Duration::from_secs_f64(process.start_s);
+                programs.push(Program::new(
+                    id,
+                    process.clone(),
+                    arrives,
+                    spec,
+                    &mut kernel,
+                )?);
+            }
+        }
+        Ok(Self {
+            kernel,
+            cores: spec.cores,
+            measuring: Measuring {
+                accesses: spec.sample,
+                warm_up: spec.sample.saturating_mul(EngineSpec::WARM_UP_SAMPLES),
+                ghz: spec.processor.ghz,
+            },
+            now: Duration::ZERO,
+            programs,
+            manager_cpu: Duration::ZERO,
+            longest_call: Duration::ZERO,
+            broken: None,
+        })
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// What stopped it, if it could not go on.
+    pub fn broken(&self) -> Option<&EngineError> {
+        self.broken.as_ref()
+    }
+
+    /// Whether no program is there or to come.
+    pub fn is_over(&self) -> bool {
+        self.programs
+            .iter()
+            .all(|p| matches!(p.life, Life::Ended(..)))
+    }
+
+    /// What came of it so far.
+    pub fn figures(&self) -> EngineFigures {
+        let ends = self.programs.iter().map(|p| match p.life {
+            Life::Ended(_, at) => at,
+            Life::ToCome | Life::Alive => self.now,
+        });
+        let thread = |thread| seconds(self.kernel.thread_time(thread));
+        EngineFigures {
+            wall_s: seconds(ends.max().unwrap_or_default()),
+            programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
+            manager_cpu_s: seconds(self.manager_cpu),
+            zeroing_cpu_s: thread(KernelThread::Zeroing),
+            kswapd_cpu_s: thread(KernelThread::Kswapd),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The engine as the manager sees it.
+
+use super::Engine;
+use super::figures::Tally;
+use super::program::{Program, Window, Work};
+use crate::kernel::{KernelError, Payer, SpaceId};
+use hawkeye_manager::{
+    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+};
+use hawkeye_policy::{
+    MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long counters run in a window: as long as probing a live process takes.
+const PROBED: Duration = Duration::from_secs(1);
+
+impl Engine {
+    fn alive(&mut self, id: ProcessId) -> Result<&mut Program, MachineError> {
+        let found = self
+            .programs
+            .iter_mut()
+            .find(|p| p.id == id && p.is_alive());
+        found.ok_or(MachineError::Gone(id))
+    }
+
+    fn space_of(&mut self, id: ProcessId) -> Result<SpaceId, MachineError> {
+        Ok(self.alive(id)?.space)
+    }
+
+    /// A call that held nobody up beyond what is said elsewhere.
+    fn call(&mut self, time: Duration) {
+        self.longest_call = self.longest_call.max(time);
+        self.spend(time);
+    }
+
+    /// The kernel changed a region of a process: the processor learns of it, and its program waits for `locked`.
+    fn changed(
+        &mut self,
+        id: ProcessId,
+        region: RegionAddr,
+        locked: Duration,
+    ) -> Result<(), MachineError> {
+        let found = self.programs.iter_mut().find(|p| p.id == id);
+        let program = found.ok_or(MachineError::Gone(id))?;
+        // Who sleeps waits for nothing.
+        if !matches!(program.work, Work::Waiting(_)) {
+            program.owed_ns += locked.as_nanos() as f64;
+        }
+        let seen = program.see(&self.kernel, region);
+        seen.map_err(|error| MachineError::Other(error.to_string()))
+    }
+}
+
+impl Machine for Engine {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> Wake {
+        self.advance_to(deadline);
+        if self.is_over() || self.broken.is_some() {
+            Wake::Stop
+        } else {
+            Wake::Deadline
+        }
+    }
+
+    fn processes(&mut self) -> Vec<ProcessId> {
+        let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
+        there.sort_by_key(|program| program.arrives);
+        there.iter().map(|program| program.id).collect()
+    }
+
+    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+        Ok(MemoryState {
+            machine: self.kernel.memory_use(),
+            groups: Vec::new(),
+            pressure_percent: Some(0.0),
+            fmfi: Some(self.kernel.memory().fmfi()),
+        })
+    }
+
+    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+        match scope {
+            Scope::Machine => Ok(self.kernel.memory_use()),
+            Scope::Group(name) => Err(MachineError::Other(format!("there is no group {name}"))),
+        }
+    }
+
+    fn start_window(&mut self, process: ProcessId, _needs: Needs) -> Result<(), MachineError> {
+        let space = self.space_of(process)?;
+        let (clear, _) = self.sampling_time(space)?;
+        self.call(clear);
+        let now = self.now;
+        self.alive(process)?.window = Some(Window {
+            opened: now,
+            accesses: BTreeMap::new(),
+            filled: BTreeMap::new(),
+            tally: Tally::default(),
+            busy_ns: 0.0,
+        });
+        Ok(())
+    }
+
+    /// Walks are seen while the window is open: it must last for a while, also where nothing else is looked for.
+    fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
+        let now = self.now;
+        let window = self.alive(process)?.window.as_ref();
+        let seen = window.map_or(PROBED, |window| now.saturating_sub(window.opened));
+        Ok((seen < PROBED).then(|| PROBED - seen))
+    }
+
+    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
+        let space = self.space_of(process)?;
+        let (_, read) = self.sampling_time(space)?;
+        let now = self.now;
+        let kernel = &self.kernel;
+        let mut programs = self.programs.iter_mut();
+        let program = programs.find(|p| p.id == process);
+        let program = program.ok_or(MachineError::Gone(process))?;
+        let sample = program.observe(kernel, now);
+        // Read in short slices: not one long call.
+        self.spend(read);
+        Ok(sample)
+    }
+
+    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+        let space = self.space_of(process)?;
+        let mut huge = self.kernel.samples(space).unwrap_or_default();
+        huge.retain(|sample| sample.huge);
+        for sample in &mut huge {
+            sample.accessed = sample.present;
+            sample.runs = 1;
+        }
+        let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
+        self.spend(each * huge.len() as u32);
+        Ok(huge)
+    }
+
+    /// Access bits are set by hardware, unaided.
+    fn first_touch_cost(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        expected_present: u16,
+    ) -> Result<Promoted, MachineError> {
+        let space = self.space_of(process)?;
+        let there = self.kernel.sample(space, region);
+        if there.is_none_or(|there| there.huge) {
+            return Ok(Promoted::NotCandidate);
+        }
+        if there.is_some_and(|there| there.present < expected_present) {
+            return Ok(Promoted::Freed);
+        }
+        match self.kernel.promote(space, region, Payer::Manager) {
+            Ok(done) => {
+                self.changed(process, region, done.locked)?;
+                self.call(done.paid.time);
+                Ok(Promoted::Done(done.paid.time))
+            }
+            Err(KernelError::NoHugeFrame(..)) => Err(MachineError::Refused {
+                call: "collapse",
+                process,
+                errno: "EBUSY",
+            }),
+            Err(_) => Ok(Promoted::NotCandidate),
+        }
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScan, MachineError> {
+        let space = self.space_of(process)?;
+        let scanned = self
+            .kernel
+            .scan_zeros(space, region, enough, Payer::Manager);
+        // It is no huge page any more: nothing to be found in it.
+        let (zero_pages, took) =
+            scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));
+        self.spend(took);
+        Ok(ZeroScan { zero_pages, took })
+    }
+
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Recovered, MachineError> {
+        let space = self.space_of(process)?;
+        let done = self.kernel.recover(space, region, Payer::Manager);
+        let done = done.map_err(|_| MachineError::Refused {
+            call: "split",
+            process,
+            errno: "EINVAL",
+        })?;
+        // Pages are looked at and remapped with the page table locked.
+        self.changed(process, region, done.paid.time)?;
+        self.call(done.paid.time);
+        Ok(Recovered {
+            bytes: done.bytes,
+            left_present: done.left_present,
+            took: done.paid.time,
+            longest_call: done.paid.time,
+        })
+    }
+
+    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
+        let space = self.space_of(process)?;
+        let figures = self.kernel.space_figures(space);
+        let figures = figures.map_err(|_| MachineError::Gone(process))?;
+        Ok(Footprint {
+            rss_bytes: figures.rss_bytes,
+            huge_bytes: figures.huge_bytes,
+        })
+    }
+
+    fn describe(&self, process: ProcessId) -> Description {
+        let found = self.programs.iter().find(|p| p.id == process);
+        Description {
+            name: found.map_or_else(String::new, |p| p.spec.name.clone()),
+            ..Description::default()
+        }
+    }
+
+    fn manager_cpu(&self) -> Duration {
+        self.manager_cpu
+    }
+
+    fn longest_call(&self) -> Duration {
+        self.longest_call
+    }
+}
+
+impl Engine {
+    fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration), MachineError> {
+        let time = self.kernel.sampling_time(space);
+        time.map_err(|error| MachineError::Other(error.to_string()))
+    }
+}

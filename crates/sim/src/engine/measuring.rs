@@ -1,0 +1,178 @@
+//! What accesses cost at present, by a sample of them.
+
+use super::EngineError;
+use super::accesses::Source;
+use super::figures::Tally;
+use super::program::{Program, Work};
+use crate::bits::PageBits;
+use crate::kernel::{Access as Touch, Kernel, KernelError};
+use crate::mmu::translation::{Access, Fault, TranslationCounters, Work as CoreWork};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::time::Duration;
+
+/// What one access costs on average.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pace {
+    pub(super) at: Duration,
+    pub(super) cycles: f64,
+    pub(super) walk_cycles: f64,
+    /// Of each stream: walks for base pages, an access of it.
+    pub(super) base_walks: Vec<f64>,
+}
+
+impl Pace {
+    pub(super) fn tally(&self, accesses: f64) -> Tally {
+        Tally {
+            accesses,
+            cycles: accesses * self.cycles,
+            walk_cycles: accesses * self.walk_cycles,
+        }
+    }
+}
+
+/// Accesses in a round, in which each stream makes its share, one stream after the other.
+const ROUND: f64 = 64.0;
+/// Accesses of the rarest stream in a sample, for which the sample is made larger,
+const RAREST: f64 = 1000.0;
+/// up to so many times.
+const MOST_TIMES: f64 = 50.0;
+
+impl Program {
+    /// Makes accesses of the phase under way; what they cost.
+    pub(super) fn measure(
+        &mut self,
+        kernel: &mut Kernel,
+        now: Duration,
+        accesses: u32,
+    ) -> Result<Pace, KernelOrEngine> {
+        // Put back below: drawing needs the rest of the program too.
+        let Work::Accesses { left, mut sources } = std::mem::replace(&mut self.work, Work::Begin)
+        else {
+            return Ok(Pace {
+                at: now,
+                cycles: 1.0,
+                walk_cycles: 0.0,
+                base_walks: Vec::new(),
+            });
+        };
+        let sampled = self.sample(kernel, &mut sources, accesses);
+        let shares: Vec<f64> = sources.iter().map(|source| source.share).collect();
+        self.work = Work::Accesses { left, sources };
+        let mut pace = Pace {
+            at: now,
+            cycles: 0.0,
+            walk_cycles: 0.0,
+            base_walks: Vec::new(),
+        };
+        // Shares weigh, not what each stream's turns happened to add up to.
+        for (counted, share) in sampled?.iter().zip(shares) {
+            let made = counted.accesses.max(1) as f64;
+            pace.cycles += share * counted.millicycles as f64 / 1000.0 / made;
+            pace.walk_cycles += share * counted.walk_cycles() as f64 / made;
+            pace.base_walks.push(counted.walks_by_size[0] as f64 / made);
+        }
+        Ok(pace)
+    }
+
+    fn sample(
+        &mut self,
+        kernel: &mut Kernel,
+        sources: &mut [Source],
+        accesses: u32,
+    ) -> Result<Vec<TranslationCounters>, KernelOrEngine> {
+        let mut counted = vec![TranslationCounters::default(); sources.len()];
+        let mut due: Vec<f64> = vec![0.0; sources.len()];
+        let mut batch = Vec::with_capacity(ROUND as usize);
+        let rarest = sources.iter().map(|s| s.share).fold(1.0, f64::min);
+        let most = f64::from(accesses) * MOST_TIMES;
+        let wanted = f64::from(accesses).max((RAREST / rarest).min(most));
+        for _ in 0..(wanted / ROUND).ceil() as u64 {
+            for (stream, source) in sources.iter_mut().enumerate() {
+                due[stream] += source.share * ROUND;
+                let turn = due[stream].floor();
+                if turn < 1.0 {
+                    continue;
+                }
+                due[stream] -= turn;
+                batch.clear();
+                for _ in 0..turn as usize {
+                    if let Some(lot) = self.lots.get(source.lot) {
+                        batch.push(source.draw(lot, &mut self.rng));
+                    }
+                }
+                let work = CoreWork {
+                    millicycles_per_access: (source.cycles * 1000.0) as u32,
+                    waited_permille: source.waited_permille,
+                };
+                let before = self.core.counters(self.seen_space);
+                self.access(kernel, &batch, work)?;
+                let made = self.core.counters(self.seen_space).since(&before);
+                add(&mut counted[stream], &made);
+            }
+        }
+        Ok(counted)
+    }
+
+    /// Makes accesses; those that fault, after the fault.
+    fn access(
+        &mut self,
+        kernel: &mut Kernel,
+        batch: &[Access],
+        work: CoreWork,
+    ) -> Result<(), KernelOrEngine> {
+        let mut left = batch;
+        while !left.is_empty() {
+            let done = self
+                .core
+                .translate(&mut self.seen, self.seen_space, left, work);
+            left = left.get(done.accesses..).unwrap_or_default();
+            let Some(Fault::Unmapped(access) | Fault::Protected(access)) = done.fault else {
+                continue;
+            };
+            let touch = if access.is_store() {
+                Touch::Write
+            } else {
+                Touch::Read
+            };
+            let region = RegionAddr::containing(access.address());
+            let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
+            let pages = PageBits::range(page as u16, 1);
+            let touched = kernel.touch_pages(self.space, region, pages, touch)?;
+            self.owed_ns += touched.paid.time.as_nanos() as f64;
+            self.see(kernel, region)?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory running out is the engine's to deal with; everything else is a bug.
+#[derive(Debug)]
+pub(super) enum KernelOrEngine {
+    OutOfMemory,
+    Error(EngineError),
+}
+
+impl From<KernelError> for KernelOrEngine {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::OutOfMemory(_) => Self::OutOfMemory,
+            other => Self::Error(other.into()),
+        }
+    }
+}
+
+impl From<EngineError> for KernelOrEngine {
+    fn from(error: EngineError) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn add(sum: &mut TranslationCounters, more: &TranslationCounters) {
+    sum.accesses += more.accesses;
+    sum.millicycles += more.millicycles;
+    sum.load_walk_cycles += more.load_walk_cycles;
+    sum.store_walk_cycles += more.store_walk_cycles;
+    for (sum, more) in sum.walks_by_size.iter_mut().zip(more.walks_by_size) {
+        *sum += more;
+    }
+}

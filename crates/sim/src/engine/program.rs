@@ -1,0 +1,244 @@
+//! A program: its address space, as the kernel and as the processor know it, and how far it is.
+
+use super::accesses::Source;
+use super::figures::{Outcome, PhaseFigures, ProgramFigures, Tally};
+use super::layout::{Lot, lots};
+use super::measuring::Pace;
+use super::{EngineError, EngineSpec};
+use crate::bits::PageBits;
+use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
+use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Translator, TranslatorSpec};
+use crate::rng::Rng;
+use crate::workloads::{Phase, Process};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Whether a program is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    ToCome,
+    Alive,
+    Ended(Outcome, Duration),
+}
+
+/// Where it is in its phase.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    /// It begins at the next step.
+    Begin,
+    /// Regions of a lot, the next one first.
+    Regions { lot: usize, next: usize, end: usize },
+    /// Accesses left, from these sources.
+    Accesses { left: f64, sources: Vec<Source> },
+    /// Nanoseconds left.
+    Waiting(f64),
+}
+
+/// A window in which accesses are looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    pub(super) opened: Duration,
+    /// Accesses by phase and stream.
+    pub(super) accesses: BTreeMap<(usize, usize), Exposed>,
+    /// Pages that were touched for the first time.
+    pub(super) filled: BTreeMap<RegionAddr, PageBits>,
+    pub(super) tally: Tally,
+    /// CPU time, in nanoseconds.
+    pub(super) busy_ns: f64,
+}
+
+/// What a stream did in a window.
+#[derive(Clone, Debug)]
+pub(super) struct Exposed {
+    pub(super) source: Source,
+    pub(super) accesses: f64,
+    /// Walks that ended at a base page.
+    pub(super) base_walks: f64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) id: ProcessId,
+    pub(super) spec: Process,
+    pub(super) life: Life,
+    pub(super) arrives: Duration,
+    pub(super) space: KernelSpace,
+    pub(super) seen: Mappings,
+    pub(super) seen_space: SpaceId,
+    pub(super) core: Translator,
+    pub(super) lots: Vec<Lot>,
+    pub(super) rng: Rng,
+    pub(super) phase: usize,
+    pub(super) rounds: u32,
+    pub(super) work: Work,
+    /// Time that it owes: faults, frees, its own work for them.
+    pub(super) owed_ns: f64,
+    pub(super) pace: Option<Pace>,
+    /// The mappings have changed since its accesses were last measured.
+    pub(super) changed: bool,
+    pub(super) window: Option<Window>,
+    pub(super) total: Tally,
+    in_phase: Tally,
+    phase_began: Duration,
+    /// The kernel's last word on it.
+    pub(super) last: SpaceFigures,
+    rss_peak_bytes: u64,
+    huge_peak_bytes: u64,
+    phases: Vec<PhaseFigures>,
+}
+
+impl Program {
+    pub(super) fn new(
+        id: ProcessId,
+        spec: Process,
+        arrives: Duration,
+        machine: &EngineSpec,
+        kernel: &mut Kernel,
+    ) -> Result<Self, EngineError> {
+        let mut seen = Mappings::new();
+        let lots = lots(&spec.areas);
+        let core = TranslatorSpec {
+            next_page_prefetch: machine.next_page_prefetch,
+            ..TranslatorSpec::native(&machine.processor)
+        };
+        let space = kernel.create_space();
+        for lot in &lots {
+            kernel.map(space, lot.bytes(), HugeAdvice::None)?;
+        }
+        Ok(Self {
+            id,
+            life: Life::ToCome,
+            arrives,
+            space,
+            seen_space: seen.add_space()?,
+            seen,
+            core: Translator::new(&core)?,
+            lots,
+            rng: Rng::new(machine.seed, id.pid.into()),
+            phase: 0,
+            rounds: 1,
+            work: Work::Begin,
+            owed_ns: 0.0,
+            pace: None,
+            changed: true,
+            window: None,
+            total: Tally::default(),
+            in_phase: Tally::default(),
+            phase_began: arrives,
+            last: SpaceFigures::default(),
+            rss_peak_bytes: 0,
+            huge_peak_bytes: 0,
+            phases: Vec::new(),
+            spec,
+        })
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.life == Life::Alive
+    }
+
+    /// Whether it would use a core now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, Work::Waiting(_)))
+    }
+
+    pub(super) fn current(&self) -> Option<&Phase> {
+        self.spec.phases.get(self.phase)
+    }
+
+    /// Counts accesses.
+    pub(super) fn tally(&mut self, tally: Tally) {
+        self.total.add(tally);
+        self.in_phase.add(tally);
+        if let Some(window) = &mut self.window {
+            window.tally.add(tally);
+        }
+    }
+
+    /// Tells the processor what the kernel has mapped in a region now.
+    pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
+        let found = kernel.space(self.space)?;
+        let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
+        let before = self.seen.size(self.seen_space, region);
+        let huge = found.is_some_and(|found| found.huge.is_some());
+        if huge {
+            if before != Some(LeafSize::Huge) {
+                self.seen.map_huge(self.seen_space, region)?;
+            }
+        } else {
+            let present = found.map_or(PageBits::EMPTY, |found| found.present);
+            let zeros = found.map_or(PageBits::EMPTY, |found| found.zero_mapped);
+            let gone = PageBits::FULL.minus(present.or(zeros));
+            self.seen.split(self.seen_space, region)?;
+            self.seen
+                .unmap_pages(self.seen_space, region, gone.words())?;
+            if !present.is_empty() {
+                self.seen
+                    .map_pages(self.seen_space, region, present.words())?;
+            }
+            if !zeros.is_empty() {
+                self.seen
+                    .map_protected(self.seen_space, region, zeros.words())?;
+            }
+        }
+        // What was not mapped is in no TLB.
+        if before.is_some() {
+            let bytes = region.start()..region.start() + HUGE_PAGE_BYTES;
+            self.core.invalidate(&self.seen, self.seen_space, bytes);
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Takes down what the kernel says of it.
+    pub(super) fn note(&mut self, kernel: &Kernel) {
+        if let Ok(figures) = kernel.space_figures(self.space) {
+            self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
+            self.huge_peak_bytes = self.huge_peak_bytes.max(figures.huge_bytes);
+            self.last = figures;
+        }
+    }
+
+    /// Its phase is over.
+    pub(super) fn end_phase(&mut self, now: Duration) {
+        let tally = std::mem::take(&mut self.in_phase);
+        self.phases.push(PhaseFigures {
+            phase: self.phase,
+            start_s: self.phase_began.as_secs_f64(),
+            end_s: now.as_secs_f64(),
+            accesses: tally.accesses,
+            overhead_percent: tally.overhead_percent(),
+            rss_bytes: self.last.rss_bytes,
+            huge_bytes: self.last.huge_bytes,
+        });
+        self.phase_began = now;
+        self.work = Work::Begin;
+        self.pace = None;
+        self.phase += 1;
+        if self.phase == self.spec.phases.len() && self.rounds < self.spec.repeat {
+            self.rounds += 1;
+            self.phase = 0;
+        }
+    }
+
+    pub(super) fn figures(&self, now: Duration) -> ProgramFigures {
+        let (outcome, ended) = match self.life {
+            Life::Ended(outcome, at) => (outcome, at),
+            Life::ToCome | Life::Alive => (Outcome::Unfinished, now),
+        };
+        ProgramFigures {
+            name: self.spec.name.clone(),
+            outcome,
+            wall_s: ended.saturating_sub(self.arrives).as_secs_f64(),
+            accesses: self.total.accesses,
+            overhead_percent: self.total.overhead_percent(),
+            faults: Faults::total(&self.last.faults),
+            system_s: self.last.system_time.as_secs_f64(),
+            rss_peak_bytes: self.rss_peak_bytes,
+            huge_peak_bytes: self.huge_peak_bytes,
+            phases: self.phases.clone(),
+        }
+    }
+}

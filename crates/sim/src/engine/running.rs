@@ -1,0 +1,290 @@
+//! A program runs: phase after phase, for as long as it has the processor.
+
+use super::EngineError;
+use super::accesses::Source;
+use super::measuring::KernelOrEngine;
+use super::program::{Exposed, Program, Work};
+use crate::bits::PageBits;
+use crate::kernel::{Access, Kernel};
+use crate::workloads::{Content, Phase};
+use std::time::Duration;
+
+/// How accesses are measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measuring {
+    pub(super) accesses: u32,
+    pub(super) warm_up: u32,
+    pub(super) ghz: f64,
+}
+
+/// From one measurement to the next, at least.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// Time too short to do anything in, in nanoseconds.
+const NOTHING_NS: f64 = 1e-3;
+
+impl Program {
+    /// Runs for `budget_ns` of processor time, from `now` on; returns what is left when it ends before.
+    pub(super) fn run(
+        &mut self,
+        kernel: &mut Kernel,
+        now: Duration,
+        budget_ns: f64,
+        measuring: Measuring,
+    ) -> Result<f64, KernelOrEngine> {
+        let mut left_ns = budget_ns;
+        while left_ns > NOTHING_NS {
+            if self.owed_ns > 0.0 {
+                let paid = self.owed_ns.min(left_ns);
+                self.owed_ns -= paid;
+                left_ns -= paid;
+                self.count_busy(paid);
+                // Unhalted, and in no page walk.
+                self.count_kernel_cycles(paid * measuring.ghz);
+                continue;
+            }
+            let at = now + Duration::from_nanos((budget_ns - left_ns) as u64);
+            let Some(phase) = self.current() else {
+                return Ok(left_ns);
+            };
+            if matches!(self.work, Work::Begin) {
+                let phase = phase.clone();
+                self.begin(&phase, kernel, at, measuring)?;
+                continue;
+            }
+            let (spent, over) = match self.work {
+                Work::Begin => (0.0, false),
+                Work::Regions { .. } => (0.0, self.next_region(kernel)?),
+                Work::Accesses { .. } => self.make_accesses(kernel, at, left_ns, measuring)?,
+                Work::Waiting(ref mut wait) => {
+                    let waited = wait.min(left_ns);
+                    *wait -= waited;
+                    (waited, *wait <= 0.0)
+                }
+            };
+            left_ns -= spent;
+            if over && self.owed_ns <= 0.0 {
+                self.note(kernel);
+                let at = now + Duration::from_nanos((budget_ns - left_ns) as u64);
+                self.end_phase(at);
+            }
+        }
+        Ok(0.0)
+    }
+
+    fn count_busy(&mut self, ns: f64) {
+        if let Some(window) = &mut self.window {
+            window.busy_ns += ns;
+        }
+    }
+
+    fn count_kernel_cycles(&mut self, cycles: f64) {
+        if let Some(window) = &mut self.window {
+            window.tally.cycles += cycles;
+        }
+    }
+
+    fn begin(
+        &mut self,
+        phase: &Phase,
+        kernel: &mut Kernel,
+        now: Duration,
+        measuring: Measuring,
+    ) -> Result<(), KernelOrEngine> {
+        let named = |name: &String| {
+            let lots = self.lots.iter().enumerate();
+            let found = lots.clone().find(|(_, lot)| lot.name == *name);
+            found.map(|(index, lot)| (index, lot.clone()))
+        };
+        self.work = match phase {
+            Phase::Fill { area, part, .. } => match named(area) {
+                Some((lot, held)) => {
+                    let regions = held.part(*part);
+                    Work::Regions {
+                        lot,
+                        next: regions.start,
+                        end: regions.end,
+                    }
+                }
+                None => Work::Waiting(0.0),
+            },
+            Phase::Free { area, .. } => match named(area) {
+                Some((lot, held)) => Work::Regions {
+                    lot,
+                    next: 0,
+                    end: held.part([0.0, 1.0]).end,
+                },
+                None => Work::Waiting(0.0),
+            },
+            Phase::Wait { seconds } => Work::Waiting(seconds * 1e9),
+            Phase::Access {
+                ideal_s,
+                accesses,
+                streams,
+            } => {
+                let total: f64 = streams.iter().map(|stream| stream.weight).sum();
+                let mut sources = Vec::new();
+                for stream in streams {
+                    let source = Source::new(stream, total, &self.lots, &mut self.rng);
+                    let source = source.filter(|source| !source.is_empty());
+                    sources.push(source.ok_or_else(|| EngineError::NothingThere {
+                        program: self.spec.name.clone(),
+                        area: stream.area.clone(),
+                    })?);
+                }
+                let cycles: f64 = sources.iter().map(|s| s.share * s.cycles).sum();
+                let by_time = |s: f64| s * 1e9 * measuring.ghz / cycles;
+                let left = accesses.or(ideal_s.map(by_time)).unwrap_or(0.0);
+                Work::Accesses { left, sources }
+            }
+        };
+        if matches!(self.work, Work::Accesses { .. }) {
+            self.measure(kernel, now, measuring.warm_up)?;
+            self.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Makes as many accesses as there is time for; how long that takes, and whether they were the last.
+    fn make_accesses(
+        &mut self,
+        kernel: &mut Kernel,
+        now: Duration,
+        left_ns: f64,
+        measuring: Measuring,
+    ) -> Result<(f64, bool), KernelOrEngine> {
+        let due = self.changed
+            && self
+                .pace
+                .as_ref()
+                .is_none_or(|pace| now >= pace.at + MEASURE_EVERY);
+        if due || self.pace.is_none() {
+            self.changed = false;
+            let pace = self.measure(kernel, now, measuring.accesses)?;
+            self.pace = Some(pace);
+            if self.owed_ns > 0.0 {
+                return Ok((0.0, false));
+            }
+        }
+        let (Some(pace), Work::Accesses { left, sources }) = (&self.pace, &mut self.work) else {
+            return Ok((0.0, true));
+        };
+        let ns = pace.cycles / measuring.ghz;
+        let made = left.min(left_ns / ns);
+        *left -= made;
+        for (stream, source) in sources.iter_mut().enumerate() {
+            let of_stream = made * source.share;
+            source.skip(of_stream);
+            if let Some(window) = &mut self.window {
+                let walks = pace.base_walks.get(stream).copied().unwrap_or(0.0);
+                let exposed = window
+                    .accesses
+                    .entry((self.phase, stream))
+                    .or_insert_with(|| Exposed {
+                        source: source.clone(),
+                        accesses: 0.0,
+                        base_walks: 0.0,
+                    });
+                exposed.accesses += of_stream;
+                exposed.base_walks += of_stream * walks;
+                exposed.source = source.clone();
+            }
+        }
+        // A fraction of an access that rounding leaves undone.
+        let over = *left < 0.5;
+        let tally = pace.tally(made);
+        self.tally(tally);
+        let spent = made * ns;
+        self.count_busy(spent);
+        Ok((spent, over))
+    }
+
+    /// Fills or frees the next region; whether it was the last.
+    fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
+        let Work::Regions { lot, next, end } = self.work else {
+            return Ok(true);
+        };
+        if next >= end {
+            return Ok(true);
+        }
+        match self.current().cloned() {
+            Some(Phase::Fill {
+                pages_per_region,
+                page_ns,
+                content,
+                ..
+            }) => {
+                let pages = PageBits::spread(pages_per_region);
+                self.fill(kernel, (lot, next), pages, page_ns, content)?;
+            }
+            Some(Phase::Free { share, page_ns, .. }) => {
+                self.free(kernel, (lot, next), share, page_ns)?;
+            }
+            _ => {}
+        }
+        if let Work::Regions { next, .. } = &mut self.work {
+            *next += 1;
+        }
+        Ok(next + 1 >= end)
+    }
+
+    fn fill(
+        &mut self,
+        kernel: &mut Kernel,
+        (lot, number): (usize, usize),
+        pages: PageBits,
+        page_ns: f64,
+        content: Content,
+    ) -> Result<(), KernelOrEngine> {
+        let Some(held) = self.lots.get_mut(lot) else {
+            return Ok(());
+        };
+        let region = held.region(number);
+        let access = match content {
+            Content::Data => Access::Write,
+            Content::Zeros => Access::WriteZeros,
+        };
+        let touched = kernel.touch_pages(self.space, region, pages, access);
+        held.use_pages(number, pages);
+        self.see(kernel, region)?;
+        let touched = touched?;
+        // The processor's model has no part in this: what first touches of cold memory take is counted here alone.
+        let cold_ns = touched.cold * kernel.costs().cold_touch_ns;
+        self.owed_ns += touched.paid.time.as_nanos() as f64
+            + cold_ns as f64
+            + page_ns * f64::from(pages.count());
+        if let Some(window) = &mut self.window {
+            let filled = window.filled.entry(region).or_insert(PageBits::EMPTY);
+            *filled = filled.or(pages);
+        }
+        Ok(())
+    }
+
+    fn free(
+        &mut self,
+        kernel: &mut Kernel,
+        (lot, number): (usize, usize),
+        share: f64,
+        page_ns: f64,
+    ) -> Result<(), KernelOrEngine> {
+        let Some(held) = self.lots.get_mut(lot) else {
+            return Ok(());
+        };
+        let region = held.region(number);
+        let mut pages = held.used(number);
+        let rng = &mut self.rng;
+        if share < 1.0 {
+            pages.retain(|| rng.chance(share));
+        }
+        if pages.is_empty() {
+            return Ok(());
+        }
+        held.drop_pages(number, pages);
+        // All that is left in use is given back as a whole: with it what is there besides.
+        let all = held.used(number).is_empty();
+        let given = if all { PageBits::FULL } else { pages };
+        let paid = kernel.free_pages(self.space, region, given)?;
+        self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(pages.count());
+        self.see(kernel, region)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The workloads that come with the program: `crates/sim/workloads/`.
+
+use super::{Workload, WorkloadError};
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of each.
+        pub const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../workloads/", $name, ".toml")))),*];
+    };
+}
+
+built_in!(
+    "random",
+    "sequential",
+    "graph500",
+    "xsbench",
+    "redis",
+    "redis-full",
+    "redis-2mb",
+    "sparsehash",
+    "touch",
+    "jvm-start",
+    "kvm-start",
+    "bt",
+    "sp",
+    "lu",
+    "mg",
+    "cg",
+    "ft",
+    "ua",
+    "table-9a",
+    "table-9b",
+);
+
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name)
+}
+
+/// The workload of that name.
+///
+/// # Errors
+/// None has it.
+pub fn by_name(name: &str) -> Result<Workload, WorkloadError> {
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let (_, text) = found.ok_or_else(|| WorkloadError::Unknown {
+        name: name.to_owned(),
+        known: names().collect::<Vec<_>>().join(", "),
+    })?;
+    Workload::parse(name, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_well_formed_and_named_like_their_files() {
+        for name in names() {
+            let workload = by_name(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(workload.name, name);
+        }
+    }
+}

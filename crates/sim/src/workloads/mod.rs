@@ -1,0 +1,14 @@
+//! What simulated programs do: processes, their memory, and phases of filling, accessing, freeing and waiting, as data.
+//!
+//! A workload knows nothing of the system that it runs on. How much a program does is said in accesses, or in the
+//! seconds that its own work takes without any translation; how long it needs follows from the system.
+
+mod built_in;
+mod error;
+mod size;
+mod spec;
+
+pub use built_in::{BUILT_IN, by_name, names};
+pub use error::WorkloadError;
+pub use size::Size;
+pub use spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};

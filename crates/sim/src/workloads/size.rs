@@ -1,0 +1,60 @@
+//! Sizes of memory as people write them.
+
+use serde::{Deserialize, Deserializer, de};
+use std::str::FromStr;
+
+/// A size in bytes, written like `4GiB`, `512 MiB` or as a plain number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no size: write it like 512MiB or 4GiB");
+        let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+        let (number, shift) = unit.map_or((text, 0), |(unit, shift)| {
+            (text.trim_end_matches(unit), *shift)
+        });
+        let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+        let bytes = number * (1u64 << shift) as f64;
+        // 2^53: what a float can count.
+        if bytes >= 1.0 && bytes <= (1u64 << 53) as f64 {
+            Ok(Self(bytes as u64))
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Bytes(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => text.parse().map_err(de::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        assert_eq!("4GiB".parse(), Ok(Size(4 << 30)));
+        assert_eq!("1.5 MiB".parse(), Ok(Size(3 << 19)));
+        assert_eq!("4096".parse(), Ok(Size(4096)));
+        for wrong in ["", "GiB", "4GB", "-1KiB", "0", "nan", "9e99TiB"] {
+            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Small machines and workloads.
+
+use hawkeye_policy::Rate;
+use hawkeye_sim::simulate::{Setup, Simulated, simulate};
+use hawkeye_sim::systems;
+use hawkeye_sim::workloads::Workload;
+
+/// 512 MiB.
+pub fn small() -> Setup {
+    Setup {
+        memory_bytes: 512 << 20,
+        cores: 4,
+        sample: 4_000,
+        ..Setup::default()
+    }
+}
+
+/// The same with no free huge page at first, and so many promotions per second.
+pub fn fragmented(rate: f64) -> Setup {
+    Setup {
+        fragmented: 1.0,
+        rate: Rate::per_second(rate).ok(),
+        ..small()
+    }
+}
+
+pub fn parse(text: &str) -> Workload {
+    Workload::parse("test", text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub fn run(system: &str, workload: &Workload, setup: &Setup) -> Simulated {
+    let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    simulate(&system, workload, setup).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One program with 128 MiB, and what it accesses of it.
+pub fn accessing(ideal_s: f64, streams: &str) -> Workload {
+    parse(&format!(
+        r#"
+        name = "test"
+        source = "a test"
+        [[process]]
+        name = "test"
+        [[process.area]]
+        name = "data"
+        size = "128MiB"
+        [[process.phase]]
+        kind = "fill"
+        area = "data"
+        page_ns = 100.0
+        [[process.phase]]
+        kind = "access"
+        ideal_s = {ideal_s}
+        {streams}
+        "#
+    ))
+}
+
+pub const RANDOM: &str = r#"stream = [{ area = "data", pattern = "random", cycles = 60.0 }]"#;
+pub const SEQUENTIAL: &str = r#"stream = [{ area = "data", pattern = { stride = 8 }, cycles = 6.0, waited_percent = 10.0 }]"#;
+/// All accesses but one of 1,000 go to the last quarter; what is left touches few of the other pages in a window.
+pub const HOT_AT_THE_TOP: &str = r#"stream = [
+    { area = "data", part = [0.75, 1.0], pattern = "random", weight = 999.0, cycles = 150.0 },
+    { area = "data", part = [0.0, 0.75], pattern = "random", weight = 1.0, cycles = 150.0 },
+]"#;

@@ -1,0 +1,60 @@
+//! Many runs at once.
+
+use crate::common::{HOT_AT_THE_TOP, accessing, fragmented};
+use hawkeye_sim::simulate::{Job, Simulated, simulate_all};
+use hawkeye_sim::systems::SYSTEMS;
+use hawkeye_sim::workloads::Workload;
+
+fn compare(workload: &Workload, threads: usize, seed: u64) -> Vec<Simulated> {
+    let setup = hawkeye_sim::simulate::Setup {
+        seed,
+        ..fragmented(2.0)
+    };
+    let jobs = SYSTEMS.map(|system| Job {
+        system,
+        workload,
+        setup,
+    });
+    simulate_all(&jobs, threads).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_same_seed_gives_the_same_on_any_number_of_threads() {
+    let workload = accessing(10.0, HOT_AT_THE_TOP);
+    let one = compare(&workload, 1, 1);
+    assert_eq!(one, compare(&workload, 4, 1));
+    assert_ne!(one, compare(&workload, 4, 2));
+}
+
+/// System, seconds, overhead in per cent, MiB under huge pages, faults, promotions.
+const GOLDEN: &str = "
+linux-4k     64.72  6.61   0 32768  0
+linux        62.21  3.06 128 32768 64
+freebsd      64.72  6.61   0 32768  0
+ingens-90    62.28  3.16 128 32768 64
+ingens-50    62.28  3.16 128 32768 64
+hawkeye-4k   64.69  6.61   0 32768  0
+hawkeye-g    60.58  0.68 128 32768 64
+hawkeye-pmu  60.58  0.68 118 32768 59
+hawkeye      61.39  1.58  24 32768 12
+";
+
+/// What changes this changes figures: say in the note of the change which, and why.
+#[test]
+fn a_comparison_comes_out_as_it_did() {
+    let workload = accessing(60.0, HOT_AT_THE_TOP);
+    let lines = compare(&workload, 2, 1).into_iter().map(|run| {
+        let program = &run.figures.programs[0];
+        format!(
+            "{:<11} {:>6.2} {:>5.2} {:>3} {:>5} {:>2}\n",
+            run.system,
+            program.wall_s,
+            program.overhead_percent,
+            program.huge_peak_bytes >> 20,
+            program.faults,
+            run.promoted
+        )
+    });
+    let table: String = lines.collect();
+    assert_eq!(table.trim(), GOLDEN.trim(), "\n{table}");
+}

@@ -1,0 +1,9 @@
+//! The simulated machine from end to end: workloads on systems.
+
+mod common;
+mod compare;
+mod managing;
+mod pressure;
+mod sampling;
+mod toml;
+mod translation;

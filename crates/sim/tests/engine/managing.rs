@@ -1,0 +1,86 @@
+//! Which regions are promoted first.
+
+use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
+use hawkeye_manager::{Machine, Manager, Wake};
+use hawkeye_policy::policies;
+use hawkeye_sim::engine::{Engine, EngineSpec};
+use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::systems;
+use hawkeye_sim::workloads::Workload;
+
+/// Numbers of the regions that are huge once so many were promoted.
+fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) -> Vec<usize> {
+    let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    let spec = EngineSpec {
+        memory_bytes: setup.memory_bytes,
+        processor: setup.processor,
+        next_page_prefetch: true,
+        cores: setup.cores,
+        faults: system.faults(),
+        costs: setup.costs,
+        zeroing: system.zeroing(),
+        zeroed_before: true,
+        fragmented: setup.fragmented,
+        seed: setup.seed,
+        sample: setup.sample,
+    };
+    let engine = Engine::new(&spec, workload).unwrap_or_else(|error| panic!("{error}"));
+    let (settings, told) = system
+        .settings(setup.rate)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let policy =
+        policies::by_name(system.policy(), &told).unwrap_or_else(|error| panic!("{error}"));
+    let mut manager =
+        Manager::new(engine, policy, settings).unwrap_or_else(|error| panic!("{error}"));
+    while manager.journal().totals().promoted < count {
+        assert_eq!(manager.step(), Wake::Deadline, "it ended too soon");
+    }
+    let engine = manager.machine();
+    assert!(engine.now().as_secs() < 120);
+    let space = engine.kernel().spaces().next();
+    let samples = space.map(|space| engine.kernel().samples(space).unwrap_or_default());
+    let regions = samples.into_iter().flatten().enumerate();
+    regions.filter(|(_, s)| s.huge).map(|(n, _)| n).collect()
+}
+
+#[test]
+fn hawkeye_promotes_the_hot_part_first() {
+    let workload = accessing(100.0, HOT_AT_THE_TOP);
+    for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
+        let huge = first_promoted(system, &workload, &fragmented(4.0), 8);
+        assert!(
+            huge.iter().all(|number| *number >= 48),
+            "{system}: {huge:?}"
+        );
+    }
+}
+
+#[test]
+fn khugepaged_goes_by_address() {
+    let workload = accessing(100.0, HOT_AT_THE_TOP);
+    let huge = first_promoted("linux", &workload, &fragmented(4.0), 8);
+    assert!(huge.iter().copied().eq(0..huge.len()), "{huge:?}");
+}
+
+#[test]
+fn promotions_are_paid_and_pay_off() {
+    let workload = accessing(40.0, RANDOM);
+    let none = run("linux-4k", &workload, &fragmented(8.0));
+    for system in ["linux", "ingens-90", "hawkeye-g", "hawkeye-pmu", "hawkeye"] {
+        let done = run(system, &workload, &fragmented(8.0));
+        // The last ones are not worth it: by then overhead is under 2 %.
+        assert!((58..=64).contains(&done.promoted), "{system}: {done:?}");
+        assert!(done.figures.manager_cpu_s > 0.01, "{system}");
+        assert!(done.figures.wall_s < none.figures.wall_s, "{system}");
+    }
+}
+
+#[test]
+fn freebsd_promotes_what_is_full_by_itself() {
+    let workload = accessing(1.0, RANDOM);
+    let done = run("freebsd", &workload, &crate::common::small());
+    assert_eq!(
+        (done.promoted, done.figures.programs[0].huge_peak_bytes),
+        (0, 128 << 20)
+    );
+}

@@ -1,0 +1,76 @@
+//! Wrong workloads are answered with what is wrong and where.
+
+use hawkeye_sim::workloads::Workload;
+
+const RIGHT: &str = r#"
+name = "w"
+source = "a test"
+[[process]]
+name = "p"
+[[process.area]]
+name = "a"
+size = "4MiB"
+[[process.phase]]
+kind = "fill"
+area = "a"
+page_ns = 1.0
+[[process.phase]]
+kind = "access"
+ideal_s = 1.0
+[[process.phase.stream]]
+area = "a"
+pattern = "random"
+cycles = 10.0
+"#;
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    assert!(Workload::parse("w", RIGHT).is_ok());
+    let wrong = [
+        ("size = \"4MiB\"", "size = \"4MB\"", "line 8"),
+        ("size = \"4MiB\"", "size = \"4MB\"", "no size"),
+        ("kind = \"fill\"", "kind = \"fil\"", "unknown variant `fil`"),
+        ("page_ns = 1.0", "page_us = 1.0", "page_us"),
+        (
+            "page_ns = 1.0",
+            "page_ns = -1.0",
+            "process p, phase 1: page_ns must be",
+        ),
+        (
+            "ideal_s = 1.0",
+            "",
+            "process p, phase 2: ideal_s must be given",
+        ),
+        (
+            "area = \"a\"\npattern",
+            "area = \"b\"\npattern",
+            "one of the process's areas, not b",
+        ),
+        ("cycles = 10.0", "cycles = 0.0", "cycles must be 1 to 1e6"),
+        (
+            "\"random\"",
+            "{ stride = 0 }",
+            "pattern.stride must be 1 or more",
+        ),
+        (
+            "\"random\"",
+            "{ zipf = -1.0 }",
+            "pattern.zipf must be 0 to 10",
+        ),
+        (
+            "cycles = 10.0",
+            "cycles = 10.0\nweight = nan",
+            "weight must be over 0",
+        ),
+        (
+            "cycles = 10.0",
+            "cycles = 10.0\npart = [0.5, 0.5]",
+            "part must be two shares",
+        ),
+    ];
+    for (from, to, said) in wrong {
+        let text = RIGHT.replacen(from, to, 1);
+        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(error.contains(said), "{to}: {error}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What translation costs programs.
+
+use crate::common::{RANDOM, SEQUENTIAL, accessing, run, small};
+
+#[test]
+fn random_accesses_gain_by_huge_pages_what_counters_say() {
+    let workload = accessing(2.0, RANDOM);
+    let base = run("linux-4k", &workload, &small());
+    let huge = run("linux", &workload, &small());
+    let (base, huge) = (&base.figures.programs[0], &huge.figures.programs[0]);
+    let access = |p: &hawkeye_sim::engine::ProgramFigures| p.phases[1].end_s - p.phases[1].start_s;
+    let own =
+        |p: &hawkeye_sim::engine::ProgramFigures| access(p) * (1.0 - p.overhead_percent / 100.0);
+    assert!(base.overhead_percent > 10.0, "{}", base.overhead_percent);
+    assert!(huge.overhead_percent < 1.0, "{}", huge.overhead_percent);
+    // What is not in walks is the program's own work, and hits in the second level of the TLB: at most 7 of 60 cycles.
+    assert!((2.0..2.25).contains(&own(base)), "{}", own(base));
+    assert!((2.0..2.25).contains(&own(huge)), "{}", own(huge));
+}
+
+#[test]
+fn sequential_accesses_gain_nothing() {
+    let workload = accessing(2.0, SEQUENTIAL);
+    let base = run("linux-4k", &workload, &small());
+    let huge = run("linux", &workload, &small());
+    let access = |p: &hawkeye_sim::engine::ProgramFigures| p.phases[1].end_s - p.phases[1].start_s;
+    let gain = access(&base.figures.programs[0]) / access(&huge.figures.programs[0]);
+    assert!((0.99..1.02).contains(&gain), "{gain}");
+}
+
+#[test]
+fn programs_share_the_cores() {
+    let text = r#"
+        name = "crowd"
+        source = "a test"
+        [[process]]
+        name = "one"
+        count = 4
+        [[process.area]]
+        name = "data"
+        size = "2MiB"
+        [[process.phase]]
+        kind = "fill"
+        area = "data"
+        page_ns = 1.0
+        [[process.phase]]
+        kind = "access"
+        ideal_s = 1.0
+        stream = [{ area = "data", pattern = "random", cycles = 60.0 }]
+    "#;
+    let workload = crate::common::parse(text);
+    let on = |cores| {
+        let setup = hawkeye_sim::simulate::Setup { cores, ..small() };
+        run("linux", &workload, &setup).figures.wall_s
+    };
+    let (alone, shared) = (on(4), on(2));
+    assert!((1.95..2.05).contains(&(shared / alone)), "{alone} {shared}");
+}
