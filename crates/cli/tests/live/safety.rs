@@ -141,8 +141,9 @@ fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
     let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
     let pid = program.wait_ready().expect("gets ready").pid;
     let attached = machine.attach("--policy hawkeye-g --cpu 100", pid);
+    // 70 MiB, and the program's own code, of which none is the group's.
     let small = until(Duration::from_secs(15), || {
-        memory(&mut program).0 < 80 << 20
+        memory(&mut program).0 < 92 << 20
     });
     let summary = attached.interrupt();
     assert!(small, "{summary}");
