@@ -173,7 +173,7 @@ impl Mappings {
     /// Says by what the host maps the memory behind a region, mapped or not. It counts in virtual machines
     /// only; before it is said it is 1 GiB. A page of 1 GiB is that of all regions around; where one of them
     /// is to be mapped by less, the others keep 2 MiB. Cores must forget what they know of the host
-    /// ([`Translator::invalidate_host`](super::Translator::invalidate_host)).
+    /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
     ///
     /// # Errors
     ///
