@@ -1,5 +1,6 @@
 //! The machine, taken in turns, and the program under test.
 
+use crate::settings::Settings;
 use hawkeye_bench::workload::{Event, Workload};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -12,8 +13,10 @@ use std::time::{Duration, Instant};
 /// The program.
 pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
 
-/// The machine for one test, with a state folder of its own.
+/// The machine for one test, with a state folder of its own and the kernel's settings as it started.
 pub struct Machine {
+    // Before the turn: the next test starts when they are put back.
+    _settings: Settings,
     _turn: MutexGuard<'static, ()>,
     pub state: PathBuf,
 }
@@ -37,7 +40,11 @@ pub fn machine(test: &str) -> Option<Machine> {
     let state = std::env::temp_dir().join(format!("hawkeye-live-{}-{test}", std::process::id()));
     std::fs::create_dir_all(&state).expect("a temporary folder");
     std::fs::write(state.join("walk-costs.json"), walk_costs()).expect("is written");
-    Some(Machine { _turn: turn, state })
+    Some(Machine {
+        _settings: Settings::as_started(),
+        _turn: turn,
+        state,
+    })
 }
 
 /// What walks cost, measured once for all tests: it takes seconds.

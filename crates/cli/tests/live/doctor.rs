@@ -1,6 +1,7 @@
 //! `hawkeye doctor`.
 
 use crate::common::{HAWKEYE, machine};
+use crate::settings;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -53,8 +54,7 @@ fn it_leaves_settings_as_they_were() {
     let Some(machine) = machine("it_leaves_settings_as_they_were") else {
         return;
     };
-    let knob = "/sys/kernel/mm/transparent_hugepage/use_zero_page";
-    let before = std::fs::read_to_string(knob).expect("reads");
+    let before = settings::read("use_zero_page");
     machine.output("doctor");
-    assert_eq!(std::fs::read_to_string(knob).expect("reads"), before);
+    assert_eq!(settings::read("use_zero_page"), before);
 }

@@ -1,6 +1,7 @@
 //! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
 
 use crate::common::{HAWKEYE, machine, skip, until, workload};
+use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_bench::workload::{Event, Request, Workload};
 use hawkeye_linux::system_memory;
@@ -10,11 +11,6 @@ use std::time::Duration;
 // How much is filled at least is a fraction of what is on a quiet machine: the filler leaves a core that others want.
 const OPTIONS: &str = "--fault-ahead on --policy none --cpu 50";
 const MIB: u64 = 1 << 20;
-
-fn use_zero_page() -> String {
-    let file = "/sys/kernel/mm/transparent_hugepage/use_zero_page";
-    std::fs::read_to_string(Path::new(file)).expect("reads")
-}
 
 /// Has a program that waits touch its memory, and sees that all of it is right.
 fn touches_and_ends(mut program: Workload) {
@@ -31,7 +27,7 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
     let Some(machine) = machine("a_stream_is_filled_ahead_and_settings_are_put_back") else {
         return;
     };
-    let before = use_zero_page();
+    let before = settings::read("use_zero_page");
     for order in ["ascending", "descending"] {
         let workload = format!("touch --mib 1024 --now --work-us 1000 --order {order}");
         let (code, summary) = machine.run_workload(OPTIONS, &workload);
@@ -40,7 +36,7 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
         assert!(filled >= Some(256 * MIB), "{order}: {summary}");
         assert!(filled <= Some(1024 * MIB), "{order}: {summary}");
     }
-    assert_eq!(use_zero_page(), before);
+    assert_eq!(settings::read("use_zero_page"), before);
 }
 
 #[test]
@@ -49,11 +45,7 @@ fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
     else {
         return;
     };
-    let enabled = || {
-        let file = "/sys/kernel/mm/transparent_hugepage/enabled";
-        std::fs::read_to_string(Path::new(file)).expect("reads")
-    };
-    let before = enabled();
+    let before = settings::read("enabled");
     let options = format!("{OPTIONS} --huge-faults");
     let workload = "touch --mib 1024 --now --work-us 1000";
     let (code, summary) = machine.run_workload(&options, workload);
@@ -62,7 +54,7 @@ fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
         summary["filled_ahead_bytes"].as_u64() >= Some(128 * MIB),
         "{summary}"
     );
-    assert_eq!(enabled(), before);
+    assert_eq!(settings::read("enabled"), before);
 }
 
 #[test]

@@ -11,5 +11,6 @@ mod recovery;
 mod run;
 mod safety;
 mod sampling;
+mod settings;
 mod targets;
 mod torture;

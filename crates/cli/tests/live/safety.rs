@@ -1,57 +1,25 @@
 //! The rules that keep users' programs safe. Rule 1 is `torture`, rule 5 the probe's own tests.
 
 use crate::common::{Machine, machine, memory, signal, until, workload};
+use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-const MAX_PTES_NONE: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+const NAMES: [&str; 4] = [
+    "khugepaged/max_ptes_none",
+    "khugepaged/pages_to_scan",
+    "khugepaged/alloc_sleep_millisecs",
+    "khugepaged/scan_sleep_millisecs",
+];
+/// What kernels start with, and so does each test.
+const STARTED: &str = "511 4096 60000 10000";
 /// Restrained to 63, and asleep for a day after each page.
 const CHANGED: &str = "63 1 86400000 86400000";
 
-const NAMES: [&str; 4] = [
-    "max_ptes_none",
-    "pages_to_scan",
-    "alloc_sleep_millisecs",
-    "scan_sleep_millisecs",
-];
-
 /// khugepaged's settings.
 fn setting() -> String {
-    let read = |name| fs::read_to_string(setting_file(name)).expect("reads");
-    let values = NAMES.map(read);
-    values.each_ref().map(|value| value.trim()).join(" ")
-}
-
-fn set(values: &str) {
-    for (name, value) in NAMES.iter().zip(values.split(' ')) {
-        fs::write(setting_file(name), value).expect("writes");
-    }
-}
-
-fn setting_file(name: &str) -> PathBuf {
-    Path::new(MAX_PTES_NONE).with_file_name(name)
-}
-
-/// khugepaged as kernels start with it, so that changes show whatever the machine has set; dropping it puts
-/// the machine's back.
-struct AsStarted(String);
-
-impl AsStarted {
-    const SETTING: &str = "511 4096 60000 10000";
-
-    fn new() -> Self {
-        let machines = setting();
-        set(Self::SETTING);
-        Self(machines)
-    }
-}
-
-impl Drop for AsStarted {
-    fn drop(&mut self) {
-        set(&self.0);
-    }
+    NAMES.map(settings::read).join(" ")
 }
 
 fn wait_for_change(machine: &Machine) {
@@ -65,12 +33,11 @@ fn settings_are_put_back_at_the_end() {
     let Some(machine) = machine("settings_are_put_back_at_the_end") else {
         return;
     };
-    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let attached = machine.attach("", pid);
     wait_for_change(&machine);
     attached.interrupt();
-    assert_eq!(setting(), AsStarted::SETTING);
+    assert_eq!(setting(), STARTED);
     assert!(!machine.state.join("settings.json").exists());
 }
 
@@ -79,7 +46,6 @@ fn after_kill_9_the_next_start_puts_settings_back() {
     let Some(machine) = machine("after_kill_9_the_next_start_puts_settings_back") else {
         return;
     };
-    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let mut attached = machine.attach("", pid);
     wait_for_change(&machine);
@@ -87,7 +53,7 @@ fn after_kill_9_the_next_start_puts_settings_back() {
     let _ = attached.child.wait();
     assert_eq!(setting(), CHANGED, "nobody could put it back");
     machine.output("run -- true");
-    assert_eq!(setting(), AsStarted::SETTING);
+    assert_eq!(setting(), STARTED);
 }
 
 #[test]
@@ -95,7 +61,6 @@ fn after_kill_9_restore_puts_settings_back_and_says_so() {
     let Some(machine) = machine("after_kill_9_restore_puts_settings_back") else {
         return;
     };
-    let _started = AsStarted::new();
     let (_program, pid) = workload("burner --mib 4");
     let mut attached = machine.attach("", pid);
     wait_for_change(&machine);
@@ -103,8 +68,11 @@ fn after_kill_9_restore_puts_settings_back_and_says_so() {
     let _ = attached.child.wait();
     let output = machine.output("restore");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains(MAX_PTES_NONE), "{said}");
-    assert_eq!(setting(), AsStarted::SETTING);
+    assert!(
+        said.contains(&settings::file(NAMES[0]).display().to_string()),
+        "{said}"
+    );
+    assert_eq!(setting(), STARTED);
     let again = machine.output("restore");
     assert!(String::from_utf8_lossy(&again.stdout).contains("Nothing to restore"));
 }
