@@ -108,6 +108,13 @@ pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
     clock.now().map(Duration::from).map_err(gone)
 }
 
+/// CPU time that the calling thread has used so far.
+pub fn thread_cpu() -> Duration {
+    let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    // Fails only for clocks that don't exist.
+    time.map_or(Duration::ZERO, Duration::from)
+}
+
 /// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
 pub fn owner(pid: u32) -> Option<u32> {
     Process::new(pid as i32).and_then(|p| p.uid()).ok()

@@ -4,6 +4,7 @@ use crate::census::{Census, Sighting, Sweep};
 use crate::error::LinuxError;
 use crate::execs::Execs;
 use crate::identity::{UserNames, identify};
+use crate::process::thread_cpu;
 use hawkeye_policy::{Identity, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_gettime};
@@ -278,16 +279,8 @@ fn age(pid: u32) -> Option<Duration> {
         .ok()?;
     let started = stat.starttime as f64 / procfs::ticks_per_second() as f64;
     let started = Duration::try_from_secs_f64(started).ok()?;
-    Some(clock(ClockId::CLOCK_BOOTTIME).saturating_sub(started))
-}
-
-fn thread_cpu() -> Duration {
-    clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
-}
-
-fn clock(id: ClockId) -> Duration {
-    // Fails only for clocks that don't exist.
-    clock_gettime(id).map_or(Duration::ZERO, Duration::from)
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    Some(Duration::from(now).saturating_sub(started))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::{Followed, Shared};
 use crate::error::LinuxError;
 use crate::fragmentation;
 use crate::page_tables::PageTables;
+use crate::process::thread_cpu;
 use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, TokenBucket};
 use nix::errno::Errno;
@@ -381,14 +382,4 @@ fn evenly(rate: Rate) -> TokenBucket {
     const BURST_S: f64 = 1.0 / 16.0;
     let burst = (rate.get() * BURST_S).max(1.0);
     TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
-}
-
-fn thread_cpu() -> Duration {
-    use nix::sys::resource::{UsageWho, getrusage};
-    use nix::sys::time::TimeValLike;
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
-        return Duration::ZERO;
-    };
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Duration::from_micros(micros.max(0) as u64)
 }
