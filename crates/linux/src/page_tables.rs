@@ -218,6 +218,21 @@ impl PageTables {
         Ok(())
     }
 
+    /// One region as it is now; `None` where nothing is in it.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub fn region(
+        &mut self,
+        target: &Target,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>, LinuxError> {
+        let mut found = Vec::new();
+        let range = region.start()..region.end();
+        self.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+        Ok(found.pop())
+    }
+
     /// Which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed; `None` for a region
     /// that is not mapped, or changed while it was read.
     ///

@@ -2,7 +2,7 @@
 
 use super::fill::FillMethod;
 use crate::error::LinuxError;
-use crate::page_tables::{Detail, PageTables, Target};
+use crate::page_tables::{PageTables, Target};
 use crate::thp_settings::{THP_DIR, read_setting};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
 use std::collections::HashMap;
@@ -97,10 +97,7 @@ pub(super) fn look(
     target: &Target,
     region: RegionAddr,
 ) -> Result<Option<RegionSample>, LinuxError> {
-    let mut found = Vec::new();
-    let range = region.start()..region.end();
-    tables.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
     // One zero page is what is left of a fill that was refused.
     let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-    Ok(found.pop().filter(something))
+    Ok(tables.region(target, region)?.filter(something))
 }

@@ -6,7 +6,7 @@ use crate::access_bits;
 use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::Frontier;
-use crate::page_tables::{Detail, PageTables};
+use crate::page_tables::PageTables;
 use crate::process::ProcessHandle;
 use crate::remote_advice;
 use crate::sampler::damon::{Damon, DamonError, Window};
@@ -179,10 +179,7 @@ fn look(
     region: RegionAddr,
 ) -> Result<Option<RegionSample>, LinuxError> {
     let target = tables.bind(handle.id.pid)?;
-    let mut found = Vec::new();
-    let range = region.start()..region.end();
-    tables.walk(&target, &[range], Detail::Regions, &mut found, |_| {})?;
-    Ok(found.pop())
+    tables.region(&target, region)
 }
 
 fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration), LinuxError> {

@@ -177,16 +177,13 @@ impl Sampler {
         member: &Member,
         region: RegionAddr,
     ) -> Result<Option<RegionSample>, LinuxError> {
-        let range = region.start()..region.end();
-        let mut found = Vec::new();
         match (self, &member.target) {
-            (Self::AccessBits(bits), Some(target)) => {
-                bits.tables
-                    .walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+            (Self::AccessBits(bits), Some(target)) => bits.tables.region(target, region),
+            _ => {
+                let range = region.start()..region.end();
+                Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
             }
-            _ => found = pagemap::population(member.handle.id.pid, &[range])?,
         }
-        Ok(found.pop())
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
