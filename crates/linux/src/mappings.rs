@@ -6,14 +6,16 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
-mod vm {
+pub(crate) mod vm {
     pub const WRITE: u64 = 0x2;
     pub const SHARED: u64 = 0x8;
     pub const GROWSDOWN: u64 = 0x100;
+    pub const UFFD_MISSING: u64 = 0x200;
     pub const PFNMAP: u64 = 0x400;
     pub const IO: u64 = 0x4000;
     pub const HUGETLB: u64 = 0x0040_0000;
     pub const MIXEDMAP: u64 = 0x1000_0000;
+    pub const HUGEPAGE: u64 = 0x2000_0000;
     pub const NOHUGEPAGE: u64 = 0x4000_0000;
 }
 

@@ -1,6 +1,7 @@
 //! Making a huge page where nobody has been yet.
 
 use crate::error::LinuxError;
+use crate::mappings::vm;
 use crate::process::ProcessHandle;
 use crate::remote_advice;
 use hawkeye_policy::RegionAddr;
@@ -24,8 +25,8 @@ pub enum FillMethod {
 impl FillMethod {
     /// The one for a mapping with these `VM_*` bits while `enabled` says this.
     pub fn of(vma_flags: u64, enabled: &str) -> Self {
-        const VM_HUGEPAGE: u64 = 0x2000_0000;
-        let at_faults = enabled == "always" || enabled == "madvise" && vma_flags & VM_HUGEPAGE != 0;
+        let asked = vma_flags & vm::HUGEPAGE != 0;
+        let at_faults = enabled == "always" || enabled == "madvise" && asked;
         if at_faults {
             Self::Read
         } else {
@@ -79,10 +80,9 @@ mod tests {
 
     #[test]
     fn who_gets_huge_pages_at_faults_is_read() {
-        const HUGEPAGE: u64 = 0x2000_0000;
         assert_eq!(FillMethod::of(0, "always"), FillMethod::Read);
         assert_eq!(FillMethod::of(0, "madvise"), FillMethod::Collapse);
-        assert_eq!(FillMethod::of(HUGEPAGE, "madvise"), FillMethod::Read);
-        assert_eq!(FillMethod::of(HUGEPAGE, "never"), FillMethod::Collapse);
+        assert_eq!(FillMethod::of(vm::HUGEPAGE, "madvise"), FillMethod::Read);
+        assert_eq!(FillMethod::of(vm::HUGEPAGE, "never"), FillMethod::Collapse);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fill::FillMethod;
 use crate::error::LinuxError;
+use crate::mappings::vm;
 use crate::page_tables::{PageTables, Target};
 use crate::thp_settings::{THP_DIR, read_setting};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
@@ -10,8 +11,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-/// `VM_UFFD_MISSING` (include/linux/mm.h).
-const VM_UFFD_MISSING: u64 = 0x200;
 /// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
 const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 
@@ -70,7 +69,7 @@ pub(super) fn refresh<'a>(
         let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
         let mappings = tables.mappings(&known.target).ok()?;
         // A read of memory that userfaultfd fills would wait for its owner.
-        let ours = mappings.iter().filter(|m| m.flags & VM_UFFD_MISSING == 0);
+        let ours = mappings.iter().filter(|m| m.flags & vm::UFFD_MISSING == 0);
         let mapped = ours.filter_map(|mapping| {
             Some(Mapped {
                 range: mapping.eligible().ok()?,
