@@ -2,13 +2,11 @@
 
 use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
 use crate::error::LinuxError;
+use crate::reports::Reports;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{RingBuffer, RingBufferBuilder};
-use std::cell::RefCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 
 /// A program that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +20,7 @@ pub struct Started {
 /// Hears of every program that is started from its creation until it is dropped.
 pub struct Execs {
     // Before the program that writes to it.
-    ring: RingBuffer<'static>,
-    heard: Rc<RefCell<Vec<Started>>>,
+    reports: Reports<Started>,
     _skel: ExecsSkel<'static>,
 }
 
@@ -47,32 +44,20 @@ impl Execs {
         let open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
-        let heard = Rc::new(RefCell::new(Vec::new()));
-        let into = Rc::clone(&heard);
-        let mut builder = RingBufferBuilder::new();
-        let read = move |bytes: &[u8]| {
-            into.borrow_mut().extend(parse(bytes));
-            0
-        };
-        builder.add(&skel.maps.started, read).map_err(failed)?;
         Ok(Self {
-            ring: builder.build().map_err(failed)?,
-            heard,
+            reports: Reports::of(&skel.maps.started, parse).map_err(failed)?,
             _skel: skel,
         })
     }
 
     /// Readable when there is something to hear.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the ring's, which lives as long as the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+        self.reports.fd()
     }
 
     /// What was heard of since the last call.
     pub fn heard(&self) -> Vec<Started> {
-        // What can't be read now is read the next time.
-        let _ = self.ring.consume();
-        self.heard.borrow_mut().drain(..).collect()
+        self.reports.take()
     }
 }
 

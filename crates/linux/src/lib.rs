@@ -20,6 +20,7 @@ pub mod pagemap;
 pub mod probe;
 pub mod process;
 pub mod remote_advice;
+mod reports;
 pub mod roster;
 pub mod sampler;
 pub mod stop;

@@ -2,13 +2,12 @@
 
 use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::LinuxError;
+use crate::reports::Reports;
 use hawkeye_policy::fault_ahead::Advance;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
-use std::cell::RefCell;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// A process that was heard of.
@@ -25,8 +24,7 @@ pub struct Frontier {
     /// While they are here the programs run. The skeleton keeps pointers to links of its own: it is not asked to attach
     /// anything, for those would stay when these are dropped.
     links: Vec<Link>,
-    ring: RingBuffer<'static>,
-    heard: Rc<RefCell<Vec<Heard>>>,
+    reports: Reports<Heard>,
     skel: FrontierSkel<'static>,
 }
 
@@ -45,21 +43,11 @@ impl Frontier {
             .open(storage)
             .map_err(failed)?;
         let skel = open.load().map_err(failed)?;
-        let heard = Rc::new(RefCell::new(Vec::new()));
-        let into = Rc::clone(&heard);
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(&skel.maps.advances, move |bytes| {
-                into.borrow_mut().extend(parse(bytes));
-                0
-            })
-            .map_err(failed)?;
-        let ring = builder.build().map_err(failed)?;
+        let reports = Reports::of(&skel.maps.advances, parse).map_err(failed)?;
         let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
         let mut frontier = Self {
             links: Vec::new(),
-            ring,
-            heard,
+            reports,
             skel,
         };
         frontier.resume()?;
@@ -68,9 +56,7 @@ impl Frontier {
 
     /// Who was heard of since the last call; waits for the first for so long at the most.
     pub fn listen(&mut self, wait: Duration) -> Vec<Heard> {
-        // An interrupted wait is a short one.
-        let _ = self.ring.poll(wait);
-        self.heard.borrow_mut().drain(..).collect()
+        self.reports.wait(wait)
     }
 
     /// Hears no more of a process, but for regions that it touches densely.
