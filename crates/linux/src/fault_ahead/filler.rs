@@ -193,12 +193,10 @@ impl Filler {
         }
         let before = self.muted.get(&process).map(|muted| muted.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
-        let until = now + pause;
-        let silent = true;
         let muted = Muted {
-            until,
+            until: now + pause,
             pause,
-            silent,
+            silent: true,
         };
         self.muted.insert(process, muted);
         self.frontier.mute(process.pid);
@@ -208,17 +206,16 @@ impl Filler {
     /// Who has something to be filled already can wait longer.
     fn look_for_new_mappings(&mut self, busy: bool) {
         let now = self.now();
-        let since = |due: Duration| now.checked_sub(due);
-        let least = if busy { IDLE } else { Duration::ZERO };
+        let may_be_late = if busy { IDLE } else { Duration::ZERO };
         let predictor = &mut self.predictor;
         self.warm.retain(|process, warm| {
             if warm.is_over(now) {
-                predictor.end_warm(*process);
+                predictor.cool(*process);
             }
             predictor.still_warm(*process) > 0
         });
         for (process, warm) in &mut self.warm {
-            if since(warm.next_look()).is_none_or(|late| late < least) {
+            if now < warm.next_look() + may_be_late {
                 continue;
             }
             let known = refresh(&mut self.known, &mut self.tables, *process, None, now);

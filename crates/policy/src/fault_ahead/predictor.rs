@@ -280,10 +280,12 @@ impl Predictor {
         self.unproven.retain(|process, _| is_there(*process));
     }
 
-    /// What was asked for is not waited for any longer.
-    pub fn end_warm(&mut self, process: ProcessId) {
-        self.warm.insert(process, 0);
-        self.use_up_warm(process);
+    /// Nothing more of a process is filled on request: the request ends, and the streams that stand for its mappings.
+    pub fn cool(&mut self, process: ProcessId) {
+        self.warm.remove(&process);
+        if let Some(streams) = self.streams.get_mut(&process) {
+            streams.retain(|stream| !stream.asked_for());
+        }
     }
 
     /// What was filled is no huge page any more, or can't be looked at: its stream is followed no further.
@@ -301,10 +303,7 @@ impl Predictor {
         };
         *left = left.saturating_sub(1);
         if *left == 0 {
-            self.warm.remove(&process);
-            if let Some(streams) = self.streams.get_mut(&process) {
-                streams.retain(|stream| !stream.asked_for());
-            }
+            self.cool(process);
         }
     }
 
