@@ -9,6 +9,7 @@ pub mod counters;
 pub mod error;
 pub mod execs;
 pub mod fault_ahead;
+mod following;
 pub mod fragmentation;
 pub mod identity;
 pub mod instance;

@@ -4,6 +4,7 @@ use crate::cgroup::Groups;
 use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::{FaultAhead, FillStatistics};
+use crate::following::Following;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
 use crate::remote_advice;
@@ -16,15 +17,12 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
-    ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use serde::Serialize;
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -88,9 +86,7 @@ pub struct LinuxMachine {
     calls: CallTimes,
     refused_bytes: u64,
     groups: Groups,
-    fault_ahead: Option<FaultAhead>,
-    /// To be filled at the start of each process that joins, in regions.
-    warm_regions: u64,
+    following: Option<Following>,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -110,48 +106,18 @@ impl LinuxMachine {
             calls: CallTimes::default(),
             refused_bytes: 0,
             groups: Groups::of_this_machine(),
-            fault_ahead: None,
-            warm_regions: 0,
+            following: None,
         }
     }
 
     /// Fills ahead of everybody under management from now on, and `warm_bytes` at the start of each at once.
     pub fn fill_ahead_with(&mut self, fault_ahead: FaultAhead, warm_bytes: u64) {
-        self.fault_ahead = Some(fault_ahead);
-        self.warm_regions = warm_bytes / HUGE_PAGE_BYTES;
+        self.following = Some(Following::new(fault_ahead, warm_bytes));
     }
 
     /// What was filled ahead so far; `None` where nothing is.
     pub fn filled_ahead(&self) -> Option<FillStatistics> {
-        self.fault_ahead.as_ref().map(FaultAhead::statistics)
-    }
-
-    /// Has fault-ahead follow who is under management, and may have huge pages.
-    fn follow_members(&mut self) {
-        let started = self.members.take_started();
-        let Some(fault_ahead) = &self.fault_ahead else {
-            return;
-        };
-        for process in started {
-            fault_ahead.leave(process);
-        }
-        let wanted: HashSet<ProcessId> = self
-            .members
-            .order()
-            .iter()
-            .copied()
-            .filter(|id| self.members.get(*id).is_some_and(|m| !m.thp_disabled))
-            .collect();
-        let followed: HashSet<ProcessId> = fault_ahead.followed().into_iter().collect();
-        for gone in followed.difference(&wanted) {
-            fault_ahead.leave(*gone);
-        }
-        for new in wanted.difference(&followed) {
-            let by_rule = self.members.warm_bytes(*new) / HUGE_PAGE_BYTES;
-            if let Err(error) = fault_ahead.follow(new.pid, self.warm_regions.max(by_rule)) {
-                tracing::debug!("nothing is filled ahead of process {new}: {error}");
-            }
-        }
+        self.following.as_ref().map(Following::statistics)
     }
 
     /// Whether some process was left alone because it was told `PR_SET_THP_DISABLE`.
@@ -225,7 +191,10 @@ impl Machine for LinuxMachine {
     fn processes(&mut self) -> Vec<ProcessId> {
         let now = self.now();
         self.members.update(&mut self.scope, &self.sampler, now);
-        self.follow_members();
+        let started = self.members.take_started();
+        if let Some(following) = &self.following {
+            following.update(&self.members, &started);
+        }
         self.members.order().to_vec()
     }
 
@@ -389,13 +358,13 @@ impl Machine for LinuxMachine {
     }
 
     fn take_filled(&mut self, process: ProcessId) -> u64 {
-        let fault_ahead = self.fault_ahead.as_ref();
-        fault_ahead.map_or(0, |filler| filler.take_filled(process)) * HUGE_PAGE_BYTES
+        let following = self.following.as_ref();
+        following.map_or(0, |following| following.take_filled(process))
     }
 
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
-        if let Some(fault_ahead) = &self.fault_ahead {
-            fault_ahead.set_room(process, room_bytes / HUGE_PAGE_BYTES);
+        if let Some(following) = &self.following {
+            following.allow(process, room_bytes);
         }
     }
 
@@ -452,7 +421,7 @@ impl Machine for LinuxMachine {
     fn manager_cpu(&self) -> Duration {
         // Zeroing is work that the programs would have done.
         let filler = self.filled_ahead().unwrap_or_default();
-        own_cpu().saturating_sub(filler.cpu)
+        process::own_cpu().saturating_sub(filler.cpu)
     }
 
     fn longest_call(&self) -> Duration {
@@ -466,15 +435,6 @@ fn unit(who: &Identity) -> Option<String> {
     let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
     let container = || who.container.as_ref().map(|id| format!("container {id}"));
     pod.or_else(container).or_else(|| who.unit.clone())
-}
-
-/// CPU time that this process has used so far.
-pub fn own_cpu() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-        return Duration::ZERO;
-    };
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Duration::from_micros(micros.max(0) as u64)
 }
 
 /// Runs of consecutive numbers: (first, how many).

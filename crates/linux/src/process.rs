@@ -4,6 +4,8 @@ use crate::error::LinuxError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use nix::time::ClockId;
 use nix::unistd::Pid;
 use procfs::process::Process;
@@ -106,6 +108,15 @@ pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid as i32)).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
+}
+
+/// CPU time that this process has used so far.
+pub fn own_cpu() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return Duration::ZERO;
+    };
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.max(0) as u64)
 }
 
 /// CPU time that the calling thread has used so far.

@@ -66,7 +66,7 @@ pub fn manage_all(
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let handles: Result<Vec<_>, _> = pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
     let scope = Scope::Processes(handles?);
-    let before = hawkeye_linux::live::own_cpu();
+    let before = hawkeye_linux::process::own_cpu();
     let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
     let mut manager = Manager::new(machine, policy, settings)?;
     while manager.step() != Wake::Stop {

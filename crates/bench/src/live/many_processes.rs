@@ -4,7 +4,7 @@ use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
-use hawkeye_linux::live::own_cpu;
+use hawkeye_linux::process::own_cpu;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};

@@ -123,7 +123,7 @@ impl Session {
             SamplerKind::Damon => "DAMON's estimate",
             SamplerKind::Population => "population",
         };
-        let cpu_before = hawkeye_linux::live::own_cpu();
+        let cpu_before = hawkeye_linux::process::own_cpu();
         let (mut manager, mut filling, mut takeover) = self.into_manager(scope)?;
         let mut progress = Progress::new();
         while manager.step() != Wake::Stop {
