@@ -20,6 +20,7 @@ pub mod page_tables;
 pub mod pagemap;
 pub mod probe;
 pub mod process;
+pub mod recovery;
 pub mod remote_advice;
 mod reports;
 pub mod roster;
@@ -33,6 +34,7 @@ pub mod walk_costs;
 
 pub use bell::Bell;
 pub use error::LinuxError;
-pub use live::{LinuxMachine, Means, RecoveryMethod};
+pub use live::{LinuxMachine, Means};
 pub use membership::{MemberView, Scope};
+pub use recovery::RecoveryMethod;
 pub use takeover::Takeover;

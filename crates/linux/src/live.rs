@@ -7,11 +7,12 @@ use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::following::Following;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
+use crate::recovery::RecoveryMethod;
 use crate::remote_advice;
 use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
 use crate::stop::{StopSignals, Waited};
-use crate::{fragmentation, mappings, pagemap, system_memory, walk_costs};
+use crate::{fragmentation, mappings, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
@@ -22,21 +23,8 @@ use hawkeye_policy::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// How zero pages are taken back; the probe chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RecoveryMethod {
-    /// The split itself maps zero pages to the shared zero page (6.12 and later).
-    SplitRemaps,
-    /// Split, then page the zero pages out into swap or zram.
-    SplitAndPageOut,
-    /// Neither works here.
-    None,
-}
 
 /// What the probe found out about this kernel, as far as managing needs it.
 pub struct Means {
@@ -305,46 +293,12 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
     ) -> Result<Recovered, MachineError> {
-        let method = self.recovery;
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
         let begun = Instant::now();
-        let mut longest_call = Duration::ZERO;
-        let mut time = |calls: &mut CallTimes, call: &mut dyn FnMut() -> Result<(), LinuxError>| {
-            let (result, took) = calls.time(call);
-            longest_call = longest_call.max(took);
-            result
-        };
-        match method {
-            RecoveryMethod::SplitRemaps => {
-                time(&mut self.calls, &mut || {
-                    remote_advice::split(&member.handle, region)
-                })
-                .map_err(failed)?;
-            }
-            RecoveryMethod::SplitAndPageOut => {
-                // Which pages are zero must be known before they are no huge page any more.
-                let zero = pagemap::zero_pages(&member.handle, region, PAGES_PER_REGION)
-                    .map_err(failed)?;
-                time(&mut self.calls, &mut || {
-                    remote_advice::split(&member.handle, region)
-                })
-                .map_err(failed)?;
-                for (first, pages) in runs(&zero) {
-                    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-                    let bytes = u64::from(pages) * BASE_PAGE_BYTES;
-                    time(&mut self.calls, &mut || {
-                        remote_advice::page_out(&member.handle, start, bytes)
-                    })
-                    .map_err(failed)?;
-                }
-            }
-            RecoveryMethod::None => {
-                return Err(MachineError::Other(
-                    "zero pages can't be given back on this kernel (see `hawkeye doctor`)".into(),
-                ));
-            }
-        }
+        let longest_call = self
+            .recovery
+            .split(&member.handle, region, &mut self.calls)?;
         let took = begun.elapsed();
         let left = self.sampler.look(member, region).map_err(failed)?;
         let left_present = left.map_or(0, |r| r.present);
@@ -435,27 +389,4 @@ fn unit(who: &Identity) -> Option<String> {
     let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
     let container = || who.container.as_ref().map(|id| format!("container {id}"));
     pod.or_else(container).or_else(|| who.unit.clone())
-}
-
-/// Runs of consecutive numbers: (first, how many).
-fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
-    let mut runs: Vec<(u16, u16)> = Vec::new();
-    for &index in sorted {
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == index => *count += 1,
-            _ => runs.push((index, 1)),
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::runs;
-
-    #[test]
-    fn runs_join_neighbours() {
-        assert_eq!(runs(&[0, 1, 2, 5, 9, 10]), vec![(0, 3), (5, 1), (9, 2)]);
-        assert_eq!(runs(&[]), vec![]);
-    }
 }

@@ -3,7 +3,7 @@
 use super::facts::{Checked, Facts};
 use super::host::Lockdown;
 use crate::error::LinuxError;
-use crate::live::RecoveryMethod;
+use crate::recovery::RecoveryMethod;
 use hawkeye_policy::run_rate::INTERCEPTED;
 use serde::Serialize;
 use std::time::Duration;

@@ -1,0 +1,83 @@
+//! Giving the zero pages of a huge page back.
+
+use crate::error::LinuxError;
+use crate::process::ProcessHandle;
+use crate::sampler::CallTimes;
+use crate::{pagemap, remote_advice};
+use hawkeye_manager::MachineError;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How zero pages are taken back; the probe chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryMethod {
+    /// The split itself maps zero pages to the shared zero page (6.12 and later).
+    SplitRemaps,
+    /// Split, then page the zero pages out into swap or zram.
+    SplitAndPageOut,
+    /// Neither works here.
+    None,
+}
+
+impl RecoveryMethod {
+    /// Splits a huge page and gives its zero pages back; how long the longest call took.
+    pub(crate) fn split(
+        self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        calls: &mut CallTimes,
+    ) -> Result<Duration, MachineError> {
+        let failed = |error: LinuxError| error.for_process(process.id);
+        let mut longest_call = Duration::ZERO;
+        let mut time = |call: &mut dyn FnMut() -> Result<(), LinuxError>| {
+            let (result, took) = calls.time(call);
+            longest_call = longest_call.max(took);
+            result.map_err(failed)
+        };
+        match self {
+            Self::SplitRemaps => time(&mut || remote_advice::split(process, region))?,
+            Self::SplitAndPageOut => {
+                // Which pages are zero must be known before they are no huge page any more.
+                let zero =
+                    pagemap::zero_pages(process, region, PAGES_PER_REGION).map_err(failed)?;
+                time(&mut || remote_advice::split(process, region))?;
+                for (first, pages) in runs(&zero) {
+                    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+                    let bytes = u64::from(pages) * BASE_PAGE_BYTES;
+                    time(&mut || remote_advice::page_out(process, start, bytes))?;
+                }
+            }
+            Self::None => {
+                return Err(MachineError::Other(
+                    "zero pages can't be given back on this kernel (see `hawkeye doctor`)".into(),
+                ));
+            }
+        }
+        Ok(longest_call)
+    }
+}
+
+/// Runs of consecutive numbers: (first, how many).
+fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for &index in sorted {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == index => *count += 1,
+            _ => runs.push((index, 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn runs_join_neighbours() {
+        assert_eq!(runs(&[0, 1, 2, 5, 9, 10]), vec![(0, 3), (5, 1), (9, 2)]);
+        assert_eq!(runs(&[]), vec![]);
+    }
+}
