@@ -6,9 +6,7 @@ use super::host::{Host, need_bytes};
 use super::report::{Report, median};
 use crate::workload::Workload;
 use hawkeye_linux::fault_ahead::FaultAhead;
-use hawkeye_linux::stop::let_signals_through;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};
-use std::process::Command;
 use std::time::Duration;
 
 /// Neighbours: what they are called, and the workload's options. The first two have their memory in the
@@ -25,7 +23,7 @@ const NEIGHBOURS: [(&str, &str); 4] = [
 /// Regions per second that are filled; the last is as fast as it goes.
 const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
 /// The neighbour's core, and the filler's.
-const CORES: [&str; 2] = ["0", "1"];
+const CORES: [usize; 2] = [0, 1];
 
 /// Every neighbour beside a filler of every rate, in turn with nobody.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
@@ -41,7 +39,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     host.set_thp("enabled", "always")?;
     let mut report = Report::new("figure-10");
     for (name, options) in NEIGHBOURS {
-        let mut neighbour = start(host, options, CORES[0])?;
+        let mut neighbour = host.start_on(CORES[0], options)?;
         neighbour.wait_ready()?;
         neighbour.measure(turn)?;
         for rate in RATES {
@@ -83,7 +81,7 @@ fn beside(
     mib: u64,
     turn: Duration,
 ) -> Result<(f64, f64), BenchError> {
-    let mut owner = start(host, &format!("touch --mib {mib}"), CORES[1])?;
+    let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
     owner.wait_ready()?;
     // None of them is out of range.
     let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
@@ -99,13 +97,4 @@ fn beside(
     let speed = neighbour.measure(turn)?;
     let filled = filler.statistics().filled - before;
     Ok((speed, filled as f64 / begun.elapsed().as_secs_f64()))
-}
-
-/// Starts a workload on one core.
-fn start(host: &Host, words: &str, core: &str) -> Result<Workload, BenchError> {
-    let mut command = Command::new("taskset");
-    command.args(["-c", core]).arg(host.program());
-    command.arg("workload").args(words.split_whitespace());
-    let_signals_through(&mut command);
-    Ok(Workload::spawn_command(command)?)
 }

@@ -1,5 +1,6 @@
 //! The machine that experiments run on, taken over for their time.
 
+use super::core_set::CoreSet;
 use super::error::BenchError;
 use crate::workload::Workload;
 use hawkeye_linux::instance::state_dir;
@@ -78,10 +79,27 @@ impl Host {
 
     /// Starts a workload, given as on the command line.
     pub fn start(&self, words: &str) -> Result<Workload, BenchError> {
+        Ok(Workload::spawn_command(self.command(words))?)
+    }
+
+    /// Starts a workload that stays on one core.
+    ///
+    /// # Errors
+    /// It can't be started there.
+    pub fn start_on(&self, core: usize, words: &str) -> Result<Workload, BenchError> {
+        let cores = CoreSet::of(&[core]);
+        let cores =
+            cores.ok_or_else(|| BenchError::Impossible(format!("there is no core {core}")))?;
+        let mut command = self.command(words);
+        cores.keep(&mut command);
+        Ok(Workload::spawn_command(command)?)
+    }
+
+    fn command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());
         let_signals_through(&mut command);
-        Ok(Workload::spawn_command(command)?)
+        command
     }
 }
 

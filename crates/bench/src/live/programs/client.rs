@@ -91,9 +91,7 @@ impl Client {
         let shared = Arc::new(Shared::default());
         let asking = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
-            if let Some(cores) = cores {
-                cores.keep_client();
-            }
+            let _on_its_core = cores.map(|cores| cores.client.stay());
             let mut rng = Rng::new(1, 0);
             let mut answered = 0;
             while asking.goes_on() {

@@ -96,7 +96,7 @@ impl Server {
         die_with_us(&mut command);
         let cores = Cores::divided();
         if let Some(cores) = cores {
-            cores.keep_server(&mut command);
+            cores.server.keep(&mut command);
         }
         let child = command.spawn().map_err(|source| BenchError::Program {
             program: name.clone(),

@@ -1,10 +1,9 @@
 //! Large values inserted into Redis, one after the other.
 
 use super::launch::{CORE, Running, command};
+use crate::live::core_set::CoreSet;
 use crate::live::{BenchError, Host};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::net::TcpStream;
@@ -33,7 +32,7 @@ pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<Inserts, BenchEr
     let mut command = command(host, ahead, None, &words);
     command.stdout(std::process::Stdio::null());
     let server = Running::start(command)?;
-    let _on_its_core = OnCore::stay(CORE);
+    let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::stay);
     let result = insert(gib);
     drop(server);
     result
@@ -106,27 +105,5 @@ impl Client {
             return Ok(());
         }
         Err(io::Error::other(format!("the server answered {answer:?}")))
-    }
-}
-
-/// Keeps the calling thread on a core until it is dropped.
-struct OnCore(Option<CpuSet>);
-
-impl OnCore {
-    fn stay(core: usize) -> Self {
-        let before = sched_getaffinity(Pid::from_raw(0)).ok();
-        let mut there = CpuSet::new();
-        // It works elsewhere, too.
-        let _ = there.set(core);
-        let _ = sched_setaffinity(Pid::from_raw(0), &there);
-        Self(before)
-    }
-}
-
-impl Drop for OnCore {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            let _ = sched_setaffinity(Pid::from_raw(0), before);
-        }
     }
 }

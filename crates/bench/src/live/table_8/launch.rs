@@ -70,7 +70,8 @@ impl Launch {
     }
 }
 
-/// The command for a program on its core: under `hawkeye run` where its memory is filled ahead.
+/// The command for a program on its core: under `hawkeye run` where its memory is filled ahead. That one is not kept
+/// there itself, so it is `taskset` which keeps the program, in both ways alike.
 pub(super) fn command(
     host: &Host,
     ahead: bool,
