@@ -129,10 +129,25 @@ pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result
     }
 }
 
+/// The file that decides which faults get huge pages: that of their size, which Linux has since 6.8, unless it says
+/// `inherit` as it does by default; else the one for all sizes (Documentation/admin-guide/mm/transhuge.rst).
+pub fn enabled_file() -> PathBuf {
+    deciding_file(Path::new(THP_DIR))
+}
+
+fn deciding_file(folder: &Path) -> PathBuf {
+    let of_size = folder.join("hugepages-2048kB/enabled");
+    match read_setting(&of_size).as_deref() {
+        Ok("inherit") | Err(_) => folder.join("enabled"),
+        Ok(_) => of_size,
+    }
+}
+
 /// Huge pages at first faults, of everybody on the machine: on while memory allows, as in the paper (section 3.1).
 #[derive(Debug, Default)]
 pub struct HugeFaults {
-    on: bool,
+    /// The file that switches them, while they are on.
+    on: Option<PathBuf>,
 }
 
 impl HugeFaults {
@@ -142,24 +157,24 @@ impl HugeFaults {
     /// # Errors
     /// The setting can't be changed.
     pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
-        if allowed == self.on {
-            return Ok(());
-        }
-        let (enabled, defrag) = (
-            Path::new(THP_DIR).join("enabled"),
-            Path::new(THP_DIR).join("defrag"),
-        );
-        if allowed {
-            // Where nobody waits for compaction, or only the background does it, that stays so.
-            if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
-                guard.set(&defrag, "defer+madvise")?;
+        let defrag = Path::new(THP_DIR).join("defrag");
+        match &self.on {
+            None if allowed => {
+                // Where nobody waits for compaction, or only the background does it, that stays so.
+                if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
+                    guard.set(&defrag, "defer+madvise")?;
+                }
+                let enabled = enabled_file();
+                guard.set(&enabled, "always")?;
+                self.on = Some(enabled);
             }
-            guard.set(&enabled, "always")?;
-        } else {
-            guard.put_back(&enabled)?;
-            guard.put_back(&defrag)?;
+            Some(enabled) if !allowed => {
+                guard.put_back(enabled)?;
+                guard.put_back(&defrag)?;
+                self.on = None;
+            }
+            _ => {}
         }
-        self.on = allowed;
         Ok(())
     }
 }
@@ -302,6 +317,24 @@ mod tests {
         folder.file("settings.json", "{\"/sys/x\": ");
         let error = SettingsGuard::start(&folder.0).expect_err("refuses");
         assert!(error.to_string().contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_size_that_inherits_is_decided_by_the_setting_for_all() {
+        let folder = Folder::new("sizes");
+        let for_all = folder.0.join("enabled");
+        assert_eq!(deciding_file(&folder.0), for_all, "before 6.8");
+        let of_size = folder.0.join("hugepages-2048kB/enabled");
+        fs::create_dir(folder.0.join("hugepages-2048kB")).expect("a folder");
+        for (text, deciding) in [
+            ("always [inherit] madvise never\n", &for_all),
+            ("[always] inherit madvise never\n", &of_size),
+            ("always inherit [madvise] never\n", &of_size),
+            ("always inherit madvise [never]\n", &of_size),
+        ] {
+            fs::write(&of_size, text).expect("writes");
+            assert_eq!(&deciding_file(&folder.0), deciding, "{text}");
+        }
     }
 
     #[test]

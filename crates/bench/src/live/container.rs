@@ -49,7 +49,7 @@ impl System {
             Self::Managed => ("always", "1", BloatThreshold::default().zero_pages() - 1),
             Self::ManagedAlone => ("always", "0", 511),
         };
-        host.set_thp("enabled", enabled)?;
+        host.set_enabled(enabled)?;
         host.set_thp("khugepaged/max_ptes_none", &none.to_string())?;
         if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
             host.set_thp(SHRINK_UNDERUSED, shrink)?;
@@ -186,7 +186,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     for rate in rates.iter().chain(&[None]) {
         repeat(host, &mut report, System::ManagedAlone, *rate, sweep)?;
     }
-    host.set_thp("enabled", "madvise")?;
+    host.set_enabled("madvise")?;
     report.note("Limit 2 GiB; 4 GiB of huge pages are touched, 16 base pages of each, and verified at the end.");
     report.note("MB/s are of huge pages touched. The manager's settings are the defaults; counts are medians.");
     Ok(report)

@@ -159,7 +159,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
 }
 
 fn one(host: &mut Host, mib: u64, options: &str, way: Way) -> Result<Seen, BenchError> {
-    host.set_thp("enabled", way.enabled())?;
+    host.set_enabled(way.enabled())?;
     let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = if way.fills() {

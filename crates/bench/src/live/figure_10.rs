@@ -36,7 +36,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     need_bytes((mib + 2048) << 20)?;
     host.warm_up(u64::MAX)?;
     host.set_thp("use_zero_page", "0")?;
-    host.set_thp("enabled", "always")?;
+    host.set_enabled("always")?;
     let mut report = Report::new("figure-10");
     for (name, options) in NEIGHBOURS {
         let mut neighbour = host.start_on(CORES[0], options)?;

@@ -5,7 +5,9 @@ use super::error::BenchError;
 use crate::workload::Workload;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
-use hawkeye_linux::thp_settings::{THP_DIR, read_setting, restore_leftovers, restrain_khugepaged};
+use hawkeye_linux::thp_settings::{
+    THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,
+};
 use hawkeye_linux::{Means, Takeover};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::BloatThreshold;
@@ -36,7 +38,7 @@ impl Host {
             return Err(BenchError::Impossible(takeover.decision().verdict.clone()));
         }
         // Base pages must be possible: with `always` everything would be huge from the start.
-        let enabled = Path::new(THP_DIR).join("enabled");
+        let enabled = enabled_file();
         if read_setting(&enabled)? != "madvise" {
             takeover.settings().set(&enabled, "madvise")?;
         }
@@ -70,6 +72,11 @@ impl Host {
     pub fn set_thp(&mut self, file: &str, value: &str) -> Result<(), BenchError> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.takeover.settings().set(&path, value)?)
+    }
+
+    /// Sets which faults get huge pages (`always`, `madvise`, `never`) for the time of the experiments.
+    pub fn set_enabled(&mut self, value: &str) -> Result<(), BenchError> {
+        Ok(self.takeover.settings().set(&enabled_file(), value)?)
     }
 
     /// The program that workloads are started with.

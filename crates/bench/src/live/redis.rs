@@ -70,7 +70,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let mut report = Report::new("redis");
     let systems = [System::Never, System::Always, System::Run, System::Attach];
     for system in systems {
-        host.set_thp("enabled", system.thp_enabled())?;
+        host.set_enabled(system.thp_enabled())?;
         let run = measure(host, system, keys)?;
         let name = system.name();
         for (when, point) in [
@@ -96,7 +96,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             ));
         }
     }
-    host.set_thp("enabled", "madvise")?;
+    host.set_enabled("madvise")?;
     report.note(format!(
         "{keys} values of 4 KiB, redis-benchmark -P 16 -c 50, median of 3."
     ));

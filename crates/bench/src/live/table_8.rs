@@ -62,7 +62,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         }
         let mut all = Vec::new();
         for way in Way::ALL {
-            host.set_thp("enabled", way.enabled())?;
+            host.set_enabled(way.enabled())?;
             let seconds = (0..turns)
                 .map(|_| program.seconds(host, way == Way::Ahead, warm_gib))
                 .collect::<Result<Vec<_>, _>>()?;
@@ -79,7 +79,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     let mut always = None;
     for way in Way::ALL {
-        host.set_thp("enabled", way.enabled())?;
+        host.set_enabled(way.enabled())?;
         let runs = (0..turns)
             .map(|_| inserts::run(host, way == Way::Ahead, gib))
             .collect::<Result<Vec<_>, _>>()?;
@@ -102,7 +102,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             ),
         );
     }
-    host.set_thp("enabled", "madvise")?;
+    host.set_enabled("madvise")?;
     report.note(format!(
         "{gib} GiB each, median of {turns}. The program (Redis with its client) is kept on one core, the other is spare. \
          The time of `hawkeye run` to start is in the figures, with a warm start for the first two."

@@ -23,7 +23,7 @@ pub enum FillMethod {
 }
 
 impl FillMethod {
-    /// The one for a mapping with these `VM_*` bits while `enabled` says this.
+    /// The one for a mapping with these `VM_*` bits while the `enabled` that decides says this.
     pub fn of(vma_flags: u64, enabled: &str) -> Self {
         let asked = vma_flags & vm::HUGEPAGE != 0;
         let at_faults = enabled == "always" || enabled == "madvise" && asked;

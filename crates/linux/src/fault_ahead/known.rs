@@ -4,11 +4,10 @@ use super::fill::FillMethod;
 use crate::error::LinuxError;
 use crate::mappings::vm;
 use crate::page_tables::{PageTables, Target};
-use crate::thp_settings::{THP_DIR, read_setting};
+use crate::thp_settings::{enabled_file, read_setting};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
 /// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
@@ -66,7 +65,7 @@ pub(super) fn refresh<'a>(
                 outside: HashMap::new(),
             },
         };
-        let enabled = read_setting(&Path::new(THP_DIR).join("enabled")).unwrap_or_default();
+        let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let mappings = tables.mappings(&known.target).ok()?;
         // A read of memory that userfaultfd fills would wait for its owner.
         let ours = mappings.iter().filter(|m| m.flags & vm::UFFD_MISSING == 0);

@@ -2,7 +2,7 @@
 
 use crate::cgroup::{self, CgroupVersion};
 use crate::system_memory;
-use crate::thp_settings::{THP_DIR, read_setting};
+use crate::thp_settings::{enabled_file, read_setting};
 use procfs::process::Process;
 use serde::Serialize;
 use std::fs;
@@ -33,7 +33,7 @@ pub struct Host {
     pub container: Option<String>,
     /// Kernel lockdown.
     pub lockdown: Lockdown,
-    /// `enabled` of transparent huge pages; `None`: the kernel has none.
+    /// `enabled` of transparent huge pages of 2 MiB; `None`: the kernel has none.
     pub thp_enabled: Option<String>,
     /// Whether we, and so every program we start, were told `PR_SET_THP_DISABLE`.
     pub own_thp_disabled: bool,
@@ -70,7 +70,7 @@ pub fn read() -> Host {
         missing_capabilities: missing,
         container: container(),
         lockdown: lockdown(),
-        thp_enabled: read_setting(&Path::new(THP_DIR).join("enabled")).ok(),
+        thp_enabled: read_setting(&enabled_file()).ok(),
         own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
         cgroup: cgroup::memory_hierarchy().map(|(version, _)| match version {
             CgroupVersion::V1 => "version 1".into(),
