@@ -178,7 +178,10 @@ impl Machine for LinuxMachine {
 
     fn processes(&mut self) -> Vec<ProcessId> {
         let now = self.now();
-        self.members.update(&mut self.scope, &self.sampler, now);
+        let following = self.following.as_ref();
+        let each = self.sampler.descriptors() + following.map_or(0, |_| FaultAhead::DESCRIPTORS);
+        self.members
+            .update(&mut self.scope, &self.sampler, each, now);
         let started = self.members.take_started();
         if let Some(following) = &self.following {
             following.update(&self.members, &started);

@@ -110,8 +110,15 @@ struct Joined {
 const WARM_START: Duration = Duration::from_secs(60);
 
 impl Membership {
-    /// Lets go who has ended or left, and admits who is new.
-    pub(crate) fn update(&mut self, scope: &mut Scope, sampler: &Sampler, now: Duration) {
+    /// Lets go who has ended or left, and admits who is new: as many as file descriptors are enough for, where each
+    /// takes so many.
+    pub(crate) fn update(
+        &mut self,
+        scope: &mut Scope,
+        sampler: &Sampler,
+        descriptors_each: usize,
+        now: Duration,
+    ) {
         self.members
             .retain(|_, joined| joined.member.handle.alive());
         match scope {
@@ -120,7 +127,10 @@ impl Membership {
                 self.admit_named(pids, sampler, now);
             }
             Scope::Family(root) => self.admit_named(process::family(root.id.pid), sampler, now),
-            Scope::Machine { roster, .. } => self.follow(roster, sampler, now),
+            Scope::Machine { roster, .. } => {
+                let most = roster.max_processes(descriptors_each);
+                self.follow(roster, sampler, most, now);
+            }
         }
         self.keep_order();
     }
@@ -155,8 +165,8 @@ impl Membership {
     }
 
     /// Follows what a sweep of the machine has seen, if one is due.
-    fn follow(&mut self, roster: &mut Roster, sampler: &Sampler, now: Duration) {
-        self.admit_started(roster, sampler, now);
+    fn follow(&mut self, roster: &mut Roster, sampler: &Sampler, most: usize, now: Duration) {
+        self.admit_started(roster, sampler, most, now);
         let Some(large) = roster.sweep(now) else {
             return;
         };
@@ -165,7 +175,7 @@ impl Membership {
             .retain(|pid, joined| stays.contains(pid) || now < joined.starts_until);
         self.renew_verdicts(roster, now);
         for pid in roster.candidates(&large, now) {
-            if self.members.len() >= roster.max_processes() {
+            if self.members.len() >= most {
                 break;
             }
             if self.members.contains_key(&pid) {
@@ -184,9 +194,15 @@ impl Membership {
     }
 
     /// Those who are to have a warm start join at once.
-    fn admit_started(&mut self, roster: &mut Roster, sampler: &Sampler, now: Duration) {
+    fn admit_started(
+        &mut self,
+        roster: &mut Roster,
+        sampler: &Sampler,
+        most: usize,
+        now: Duration,
+    ) {
         for (pid, identity, terms) in roster.warm_starts(&mut self.users) {
-            if self.members.len() >= roster.max_processes() {
+            if self.members.len() >= most {
                 break;
             }
             // One that was there before has become another program.

@@ -43,6 +43,15 @@ pub struct PageTables {
 /// The programs bound to one process. Closing it unbinds them.
 pub struct Target {
     pid: u32,
+    links: Links,
+}
+
+impl Target {
+    /// File descriptors that one takes.
+    pub const DESCRIPTORS: usize = size_of::<Links>() / size_of::<OwnedFd>();
+}
+
+struct Links {
     walk: OwnedFd,
     list: OwnedFd,
     scan: OwnedFd,
@@ -132,13 +141,14 @@ impl PageTables {
 
     /// Binds the programs to a process.
     pub fn bind(&self, pid: u32) -> Result<Target, LinuxError> {
-        Ok(Target {
-            pid,
-            walk: bind(self.skel.progs.walk.as_fd(), pid)?,
-            list: bind(self.skel.progs.list_mappings.as_fd(), pid)?,
-            scan: bind(self.skel.progs.scan_zeros.as_fd(), pid)?,
-            marks: bind(self.skel.progs.read_marks.as_fd(), pid)?,
-        })
+        let programs = &self.skel.progs;
+        let links = Links {
+            walk: bind(programs.walk.as_fd(), pid)?,
+            list: bind(programs.list_mappings.as_fd(), pid)?,
+            scan: bind(programs.scan_zeros.as_fd(), pid)?,
+            marks: bind(programs.read_marks.as_fd(), pid)?,
+        };
+        Ok(Target { pid, links })
     }
 
     /// All mappings of the process, in address order. Empty for one without an address space.
@@ -150,7 +160,7 @@ impl PageTables {
             bss.mappings_found = 0;
             bss.mappings_full = 0;
             bss.mappings_from = from;
-            run(&target.list)?;
+            run(&target.links.list)?;
             let bss = self.bss();
             all.extend(
                 bss.mappings[..bss.mappings_found as usize]
@@ -199,7 +209,7 @@ impl PageTables {
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
-                run(&target.walk)?;
+                run(&target.links.walk)?;
                 timed(begun.elapsed());
                 let bss = self.bss();
                 if bss.result.alive == 0 {
@@ -249,7 +259,7 @@ impl PageTables {
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
-        run(&target.marks)?;
+        run(&target.links.marks)?;
         let bss = self.bss();
         if bss.result.alive == 0 {
             return Err(LinuxError::NoSuchProcess(target.pid));
@@ -280,7 +290,7 @@ impl PageTables {
             enough: u32::from(enough),
             ..Default::default()
         };
-        run(&target.scan)?;
+        run(&target.links.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(scan.zero_pages as u16))
     }

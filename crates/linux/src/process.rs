@@ -22,6 +22,9 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
+    /// File descriptors that one takes.
+    pub const DESCRIPTORS: usize = 1;
+
     /// Opens a process.
     ///
     /// # Errors

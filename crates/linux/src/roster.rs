@@ -20,8 +20,8 @@ pub struct Roster {
     rules: Rules,
     selection: Selection,
     next_sweep: Duration,
-    /// How many processes this one's file descriptors are enough for.
-    room: usize,
+    /// File descriptors that this process may have.
+    descriptors: u64,
     /// Large processes that are not managed.
     passed_over: HashMap<u32, PassedOver>,
     costs: SweepCosts,
@@ -60,12 +60,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(480);
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 impl Roster {
-    /// Starts with nobody known. Each managed process takes four file descriptors, so this process's
-    /// own limit is raised as far as it may.
+    /// Starts with nobody known. Each managed process takes file descriptors, so this process's own limit is raised as
+    /// far as it may.
     pub fn new(rules: Rules, selection: Selection) -> Result<Self, LinuxError> {
         Ok(Self {
             census: Census::open()?,
-            room: room(raise_descriptor_limit()),
+            descriptors: raise_descriptor_limit(),
             execs: hear_of_starts(&rules),
             started: Vec::new(),
             rules,
@@ -120,9 +120,10 @@ impl Roster {
         self.costs
     }
 
-    /// How many processes are managed at a time, at the most.
-    pub fn max_processes(&self) -> usize {
-        self.selection.max_processes().min(self.room)
+    /// How many processes are managed at a time, at the most, where each takes so many file descriptors.
+    pub fn max_processes(&self, descriptors_each: usize) -> usize {
+        let room = room(self.descriptors, descriptors_each);
+        self.selection.max_processes().min(room)
     }
 
     /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
@@ -264,11 +265,10 @@ fn raise_descriptor_limit() -> u64 {
 }
 
 /// How many processes that many file descriptors are enough for, with some left for everything else.
-fn room(descriptors: u64) -> usize {
-    const EACH: u64 = 4;
+fn room(descriptors: u64, each: usize) -> usize {
     const OTHERS: u64 = 128;
-    let room = descriptors.saturating_sub(OTHERS) / EACH;
-    usize::try_from(room).unwrap_or(usize::MAX).max(1)
+    let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
+    (left / each.max(1)).max(1)
 }
 
 /// Time since a process was started.
@@ -316,9 +316,10 @@ mod tests {
 
     #[test]
     fn no_more_join_than_file_descriptors_are_enough_for() {
-        assert_eq!(room(1024), 224);
-        assert_eq!(room(0), 1);
-        assert!(room(u64::MAX) > 1_000_000);
+        assert_eq!(room(1024, 1), 896);
+        assert_eq!(room(1024, 10), 89);
+        assert_eq!(room(0, 10), 1);
+        assert!(room(u64::MAX, 10) > 1_000_000);
     }
 
     #[test]

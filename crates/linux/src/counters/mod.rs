@@ -49,6 +49,12 @@ impl Counters {
         &self.events
     }
 
+    /// File descriptors that a process of one thread takes. Each thread takes as many, but all others than the first
+    /// go without where none are left.
+    pub fn descriptors(&self) -> usize {
+        perf_events(&self.events).len()
+    }
+
     /// Counts a process from now on, in user mode: what its own accesses cost.
     ///
     /// # Errors

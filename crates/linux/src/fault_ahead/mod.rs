@@ -12,6 +12,7 @@ mod spare_core;
 mod warm;
 
 use crate::error::LinuxError;
+use crate::page_tables::Target;
 use crate::process::ProcessHandle;
 use filler::Filler;
 pub(crate) use frontier::Frontier;
@@ -95,6 +96,9 @@ impl Shared {
 }
 
 impl FaultAhead {
+    /// File descriptors that each process takes that is followed.
+    pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS;
+
     /// Starts the filler; it follows nobody yet. `rate`: regions per second at the most.
     ///
     /// # Errors

@@ -8,10 +8,12 @@ pub mod run_rate;
 pub use bits::AccessBits;
 pub use member::Member;
 
+use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
-use crate::page_tables::Detail;
+use crate::page_tables::{Detail, Target};
 use crate::pagemap;
+use crate::process::ProcessHandle;
 use damon::{DamonSampler, Estimates};
 use hawkeye_policy::Needs;
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
@@ -51,6 +53,17 @@ impl CallTimes {
 }
 
 impl Sampler {
+    /// File descriptors that a member takes, its handle included.
+    pub fn descriptors(&self) -> usize {
+        let own = match self {
+            Self::AccessBits(bits) => {
+                Target::DESCRIPTORS + bits.counters.as_ref().map_or(0, Counters::descriptors)
+            }
+            Self::Damon(_) | Self::Population => 0,
+        };
+        ProcessHandle::DESCRIPTORS + own
+    }
+
     /// Prepares for sampling a process.
     pub fn bind(&self, member: &mut Member) -> Result<(), LinuxError> {
         if let Self::AccessBits(bits) = self {
