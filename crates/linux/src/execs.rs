@@ -2,6 +2,7 @@
 
 use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
 use crate::error::LinuxError;
+use crate::pid_namespace::PidNamespace;
 use crate::reports::Reports;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use std::fmt;
@@ -41,7 +42,11 @@ impl Execs {
         };
         // As rarely as rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
+        let mut open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
+        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            told.pidns_dev = own.dev;
+            told.pidns_ino = own.ino;
+        }
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
         Ok(Self {

@@ -18,6 +18,7 @@ pub mod mappings;
 mod membership;
 pub mod page_tables;
 pub mod pagemap;
+mod pid_namespace;
 pub mod probe;
 pub mod process;
 pub mod recovery;

@@ -3,6 +3,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "execs.h"
+#include "pidns.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -14,12 +15,16 @@ struct {
 SEC("raw_tp/sched_process_exec")
 int exec(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct started_program *s = bpf_ringbuf_reserve(&started, sizeof(*s), 0);
+	__u32 tgid = current_tgid();
+	struct started_program *s;
 
+	if (!tgid)
+		return 0;
+	s = bpf_ringbuf_reserve(&started, sizeof(*s), 0);
 	/* Nobody reads: the process joins like any other, once it is large. */
 	if (!s)
 		return 0;
-	s->tgid = bpf_get_current_pid_tgid() >> 32;
+	s->tgid = tgid;
 	bpf_get_current_comm(s->command, sizeof(s->command));
 	bpf_ringbuf_submit(s, 0);
 	return 0;

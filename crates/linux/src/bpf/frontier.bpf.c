@@ -6,6 +6,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "frontier.h"
+#include "pidns.h"
 
 /* Linux 6.1 refuses loops that clang enters in the middle. */
 #define UNROLLED	_Pragma("clang loop unroll(full)")
@@ -86,7 +87,7 @@ static __always_inline int leads_on(const struct track *t, s64 distance)
 static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 region = ctx->args[0] >> REGION_SHIFT;
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 tgid = current_tgid();
 	struct watched *w = bpf_map_lookup_elem(&watched, &tgid);
 	struct track *t;
 

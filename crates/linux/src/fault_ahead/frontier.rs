@@ -2,6 +2,7 @@
 
 use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::LinuxError;
+use crate::pid_namespace::PidNamespace;
 use crate::reports::Reports;
 use hawkeye_policy::fault_ahead::Advance;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -39,9 +40,13 @@ impl Frontier {
     pub fn attach() -> Result<(Self, Watchlist), LinuxError> {
         // One a manager, like the page-table programs: never freed, but detached when dropped.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = FrontierSkelBuilder::default()
+        let mut open = FrontierSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
+        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            told.pidns_dev = own.dev;
+            told.pidns_ino = own.ino;
+        }
         let skel = open.load().map_err(failed)?;
         let reports = Reports::of(&skel.maps.advances, parse).map_err(failed)?;
         let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);

@@ -1,0 +1,51 @@
+//! The pid namespace that this process is in: BPF programs see everybody on the machine, by other numbers.
+
+use nix::sys::stat::{major, minor, stat};
+
+/// A pid namespace that is not the machine's first, as BPF programs are told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PidNamespace {
+    /// The device of its file, as the kernel itself writes it.
+    pub(crate) dev: u64,
+    /// The inode of its file.
+    pub(crate) ino: u64,
+}
+
+/// `PROC_PID_INIT_INO` (include/linux/proc_ns.h).
+const FIRST: u64 = 0xeffffffc;
+
+impl PidNamespace {
+    /// This process's; `None` in the machine's first, where everybody has but one number, or if it can't be told.
+    pub(crate) fn own() -> Option<Self> {
+        let file = stat("/proc/self/ns/pid").ok()?;
+        Self::of(file.st_dev, file.st_ino)
+    }
+
+    fn of(dev: u64, ino: u64) -> Option<Self> {
+        // `MKDEV` (include/linux/kdev_t.h); what programs see is packed otherwise.
+        let dev = (major(dev) << 20) | minor(dev);
+        (ino != FIRST).then_some(Self { dev, ino })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_namespace_of_its_own_is_told() {
+        assert_eq!(PidNamespace::of(4, FIRST), None);
+        let own = PidNamespace {
+            dev: 4,
+            ino: 4_026_532_000,
+        };
+        assert_eq!(PidNamespace::of(4, own.ino), Some(own));
+    }
+
+    #[test]
+    fn a_device_is_written_as_the_kernel_does() {
+        let dev = nix::sys::stat::makedev(3, 0x1234);
+        let told = PidNamespace::of(dev, 1).map(|own| own.dev);
+        assert_eq!(told, Some((3 << 20) | 0x1234));
+    }
+}
