@@ -94,6 +94,52 @@ pub enum SimulateError {
     Policy(#[from] UnknownPolicy),
 }
 
+impl SimulateError {
+    fn engine(system: &System, workload: &Workload, source: EngineError) -> Self {
+        Self::Engine {
+            workload: workload.name.clone(),
+            system: system.name,
+            source,
+        }
+    }
+}
+
+impl Setup {
+    /// This machine under a system.
+    pub fn engine(&self, system: &System) -> EngineSpec {
+        EngineSpec {
+            memory_bytes: self.memory_bytes,
+            processor: self.processor,
+            // Every processor among the presets prefetches translations of streams in some way.
+            next_page_prefetch: true,
+            cores: self.cores,
+            faults: system.faults(),
+            costs: self.costs,
+            zeroing: system.zeroing(),
+            zeroed_before: true,
+            fragmented: self.fragmented,
+            seed: self.seed,
+            sample: self.sample,
+        }
+    }
+}
+
+/// A machine with a workload on it, before its first moment, under a system's manager.
+///
+/// # Errors
+/// A machine that can't be built, or a setting that its manager refuses.
+pub fn manager(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+) -> Result<Manager<Engine>, SimulateError> {
+    let engine = Engine::new(&setup.engine(system), workload);
+    let engine = engine.map_err(|source| SimulateError::engine(system, workload, source))?;
+    let (settings, told) = system.settings(setup.rate)?;
+    let policy = policies::by_name(system.policy(), &told)?;
+    Ok(Manager::new(engine, policy, settings)?)
+}
+
 /// Runs a workload on a system.
 ///
 /// # Errors
@@ -103,33 +149,11 @@ pub fn simulate(
     workload: &Workload,
     setup: &Setup,
 ) -> Result<Simulated, SimulateError> {
-    let failed = |source| SimulateError::Engine {
-        workload: workload.name.clone(),
-        system: system.name,
-        source,
-    };
-    let spec = EngineSpec {
-        memory_bytes: setup.memory_bytes,
-        processor: setup.processor,
-        // Every processor among the presets prefetches translations of streams in some way.
-        next_page_prefetch: true,
-        cores: setup.cores,
-        faults: system.faults(),
-        costs: setup.costs,
-        zeroing: system.zeroing(),
-        zeroed_before: true,
-        fragmented: setup.fragmented,
-        seed: setup.seed,
-        sample: setup.sample,
-    };
-    let engine = Engine::new(&spec, workload).map_err(failed)?;
-    let (settings, told) = system.settings(setup.rate)?;
-    let policy = policies::by_name(system.policy(), &told)?;
-    let mut manager = Manager::new(engine, policy, settings)?;
+    let mut manager = manager(system, workload, setup)?;
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
     let (engine, journal) = manager.finish();
     if let Some(error) = engine.broken() {
-        return Err(failed(error.clone()));
+        return Err(SimulateError::engine(system, workload, error.clone()));
     }
     let totals = journal.totals();
     Ok(Simulated {
