@@ -78,9 +78,11 @@ struct Seen {
 }
 
 impl Seen {
-    /// The queue first, in the order in which regions came into it; then, as a scan finds them, low to high addresses.
-    fn turn(&self) -> (u64, RegionAddr) {
-        (self.queued.unwrap_or(u64::MAX), self.region)
+    /// The queue first, in the order in which regions came into it; then as the scan, which has come so far, finds them: low
+    /// to high addresses, and round again.
+    fn turn(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
+        let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
+        (self.queued.unwrap_or(u64::MAX), behind, self.region)
     }
 }
 
@@ -97,6 +99,8 @@ struct Member {
     regions: Vec<Seen>,
     /// May be promoted, the next one last.
     waiting: Vec<Seen>,
+    /// The last region that the scan has proposed.
+    scanned: Option<RegionAddr>,
 }
 
 impl Member {
@@ -118,7 +122,8 @@ impl Member {
             .filter(|(now, _)| may_be_promoted(now, min_present))
             .map(|(_, seen)| *seen)
             .collect();
-        self.waiting.sort_by_key(|seen| Reverse(seen.turn()));
+        let scanned = self.scanned;
+        self.waiting.sort_by_key(|seen| Reverse(seen.turn(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
         regions.sort_by_key(|seen| seen.region);
         self.regions = regions;
@@ -167,7 +172,7 @@ fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
 }
 
 /// Takes from the process whose promotion metric is highest: first regions that faults have filled up far enough, in the
-/// order in which they did so, then others from low to high addresses.
+/// order in which they did so, then others from low to high addresses, going on where it was.
 ///
 /// The first are the released code's work list: a fault that takes a region over the threshold puts it at the end
 /// (`hugepage_worklist`, filled by `list_add_tail`), and khugepaged works it off before it scans anything. So what was faulted
@@ -251,6 +256,9 @@ impl Policy for Ingens {
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         let next = member.waiting.pop()?;
         member.huge += 1;
+        if next.queued.is_none() {
+            member.scanned = Some(next.region);
+        }
         Some(Promotion {
             process,
             region: next.region,

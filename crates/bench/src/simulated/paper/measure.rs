@@ -166,3 +166,116 @@ fn huge_at(program: &ProgramFigures, at_s: f64) -> f64 {
     let before = program.course.iter().take_while(|m| m.at_s <= at_s);
     before.last().map_or(0.0, |moment| moment.huge_bytes as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Published;
+    use super::*;
+    use hawkeye_sim::engine::{EngineFigures, Moment, Outcome};
+    use std::collections::BTreeMap;
+
+    /// Overheads 10 s apart from 5 s on; `huge` GiB from the first moment on.
+    fn program(wall_s: f64, overheads: &[Option<f64>], huge: f64) -> ProgramFigures {
+        let moments = (0..).zip(overheads);
+        ProgramFigures {
+            name: "p".to_owned(),
+            outcome: Outcome::Done,
+            wall_s,
+            accesses: 0.0,
+            overhead_percent: 0.0,
+            faults: 4,
+            fault_s: 2e-6,
+            system_s: 0.0,
+            rss_peak_bytes: 0,
+            huge_peak_bytes: 0,
+            useful_end_bytes: 0,
+            phases: Vec::new(),
+            course: moments
+                .map(|(n, overhead)| Moment {
+                    at_s: 5.0 + 10.0 * f64::from(n),
+                    overhead_percent: *overhead,
+                    rss_bytes: 0,
+                    huge_bytes: (huge * GIB) as u64,
+                })
+                .collect(),
+        }
+    }
+
+    fn ran(system: &str, promoted: u64, programs: Vec<ProgramFigures>) -> Simulated {
+        Simulated {
+            system: system.to_owned(),
+            workload: "w".to_owned(),
+            figures: EngineFigures {
+                wall_s: 0.0,
+                programs,
+                manager_cpu_s: 0.0,
+                zeroing_cpu_s: 0.0,
+                kswapd_cpu_s: 0.0,
+            },
+            promoted,
+            split: 0,
+            recovered_bytes: 0,
+            errors: BTreeMap::new(),
+        }
+    }
+
+    fn value(system: &'static str, program: &'static str, measure: Measure) -> Option<f64> {
+        let results = [
+            ran("linux-4k", 0, vec![program_of(100.0), program_of(200.0)]),
+            ran("linux", 50, vec![program_of(90.0), program_of(190.0)]),
+            ran("hawkeye-g", 10, vec![program_of(60.0), program_of(160.0)]),
+        ];
+        let figure = Figure {
+            workload: "w",
+            program,
+            system,
+            measure,
+            paper: Published::Value(1.0),
+        };
+        measure.of(&figure, &results)
+    }
+
+    fn program_of(wall_s: f64) -> ProgramFigures {
+        program(wall_s, &[None, Some(9.0), Some(1.0)], wall_s)
+    }
+
+    #[test]
+    fn means_and_single_instances() {
+        let seconds = |program| value("linux-4k", program, Measure::Seconds);
+        assert_eq!(seconds("p"), Some(150.0));
+        assert_eq!(seconds("p-2"), Some(200.0));
+        assert_eq!(seconds("p-3"), None);
+        assert_eq!(
+            value("linux", "p", Measure::FaultMicroseconds),
+            Some(0.5),
+            "2 us in 4 faults"
+        );
+        assert_eq!(
+            value("linux-4k", "p-1", Measure::HugeShare(7.0)),
+            Some(100.0 / 3.0)
+        );
+    }
+
+    #[test]
+    fn comparisons_are_of_the_same_programs() {
+        assert_eq!(value("hawkeye-g", "p-2", Measure::SpeedUp), Some(1.25));
+        assert_eq!(value("hawkeye-g", "p-1", Measure::Over("linux")), Some(1.5));
+        // 40 s by 10 promotions against 10 s by 50.
+        assert_eq!(
+            value("hawkeye-g", "p", Measure::SavedOver("linux")),
+            Some(20.0)
+        );
+    }
+
+    #[test]
+    fn overhead_ends_when_it_stays_under_the_limit() {
+        let until =
+            |overheads: &[Option<f64>]| seconds_until_under(&program(100.0, overheads, 0.0), 5.0);
+        assert_eq!(until(&[None, Some(9.0), Some(3.0)]), Some(20.0));
+        let relapse = [Some(9.0), Some(3.0), Some(9.0), Some(3.0)];
+        assert_eq!(until(&relapse), Some(30.0));
+        assert_eq!(until(&[None, Some(3.0)]), Some(10.0));
+        assert_eq!(until(&[Some(9.0), Some(5.0)]), None);
+        assert_eq!(until(&[None, None]), None);
+    }
+}

@@ -136,6 +136,23 @@ fn what_a_promotion_filled_was_not_faulted() {
     assert_eq!(indices(&mut policy), [3, 2, 1]);
 }
 
+/// The scan of one round ends at 3: the next one begins behind it.
+#[test]
+fn a_scan_goes_on_where_it_was() {
+    let mut policy = policy();
+    let all_huge: Vec<_> = (1..6).map(|i| huge(i, true)).collect();
+    policy.observe(&observation(&[(1, all_huge)]));
+    let split: Vec<_> = (1..6).map(|i| present(i, 480)).collect();
+    policy.observe(&observation(&[(1, split.clone())]));
+    let proposed = |policy: &mut Ingens, n| -> Vec<u64> {
+        let all = take(policy, n);
+        all.iter().map(|p| p.region.start() >> 21).collect()
+    };
+    assert_eq!(proposed(&mut policy, 3), [1, 2, 3]);
+    policy.observe(&observation(&[(1, split)]));
+    assert_eq!(proposed(&mut policy, 9), [4, 5, 1, 2, 3]);
+}
+
 /// Memory of 60, 30 and 30 regions. The first promotion of each is worth 60 / 0.25 = 240 and
 /// 30 / 0.25 = 120; the second of the first process 60 / (0.25 * 2) = 120, and so on: as 2 to 1 to 1.
 #[test]
@@ -258,6 +275,7 @@ proptest! {
         let enough = if fmfi.is_some_and(|f| f < 0.5) { 1 } else { 461 };
         let mut policy = policy();
         let mut history: HashMap<u64, (u16, Option<usize>)> = HashMap::new();
+        let mut scanned: Option<u64> = None;
         for (number, regions) in rounds.iter().enumerate() {
             let samples: Vec<_> = (0u64..)
                 .zip(regions)
@@ -280,7 +298,11 @@ proptest! {
                 .map(|(i, _)| i)
                 .collect();
             let queued = |i: &u64| history.get(i).and_then(|h| h.1);
-            expected.sort_by_key(|i| (queued(i).unwrap_or(usize::MAX), *i));
+            expected.sort_by_key(|i| {
+                let behind = queued(i).is_none() && scanned.is_some_and(|to| *i <= to);
+                (queued(i).unwrap_or(usize::MAX), behind, *i)
+            });
+            scanned = expected.iter().copied().rfind(|i| queued(i).is_none()).or(scanned);
             policy.observe(&Observation { fmfi, ..observation(&[(1, samples)]) });
             prop_assert_eq!(indices(&mut policy), expected);
         }
