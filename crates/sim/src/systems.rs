@@ -3,6 +3,7 @@
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
     Defrag, FaultPolicy, FreeBsd, HawkEyeBase, HawkEyeHuge, IngensFaults, LinuxBase, LinuxThp,
+    Unzeroed,
 };
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
@@ -30,10 +31,10 @@ pub struct System {
     recovers: bool,
     /// Its manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
+    /// From one window in which accesses are looked at to the next, and how long each lasts.
     period: Duration,
+    window: Duration,
 }
-
-const WINDOWS: Duration = Duration::from_secs(30);
 
 /// Promotes nothing, recovers nothing.
 const PLAIN: System = System {
@@ -45,7 +46,8 @@ const PLAIN: System = System {
     zeroes_ahead: false,
     recovers: false,
     budgeted: false,
-    period: WINDOWS,
+    period: Duration::from_secs(30),
+    window: Duration::from_secs(1),
 };
 
 const HAWKEYE: System = System {
@@ -55,16 +57,18 @@ const HAWKEYE: System = System {
     ..PLAIN
 };
 
-/// Ingens' thread is woken by faults, and looks again after 4 s; here it looks every second.
+/// Ingens' thread is woken by faults, and looks again after 4 s; here it looks every second. Others look at access bits
+/// meanwhile; here nothing is promoted in a window, so that it is short.
 const INGENS: System = System {
     faults: || Arc::new(IngensFaults),
     policy: "ingens",
     period: Duration::from_secs(1),
+    window: Duration::from_millis(50),
     ..PLAIN
 };
 
 /// All systems.
-pub const SYSTEMS: [System; 9] = [
+pub const SYSTEMS: [System; 13] = [
     PLAIN,
     System {
         name: "linux",
@@ -80,10 +84,21 @@ pub const SYSTEMS: [System; 9] = [
         ..PLAIN
     },
     System {
+        name: "linux-async",
+        about: "Linux with khugepaged alone: base pages at faults",
+        policy: "linux",
+        ..PLAIN
+    },
+    System {
         name: "freebsd",
         about: "FreeBSD's reservations, promoted in place when all of a region is in use",
         faults: || Arc::new(FreeBsd),
         ..PLAIN
+    },
+    System {
+        name: "ingens",
+        about: "Ingens as its paper has it: any region while memory is unfragmented, of which 90 % are in use otherwise",
+        ..INGENS
     },
     System {
         name: "ingens-90",
@@ -122,6 +137,18 @@ pub const SYSTEMS: [System; 9] = [
         policy: "hawkeye",
         budgeted: true,
         ..HAWKEYE
+    },
+    System {
+        name: "unzeroed-4k",
+        about: "what zeroing costs: base pages that nobody zeroes (nobody runs that)",
+        faults: || Arc::new(Unzeroed::Base),
+        ..PLAIN
+    },
+    System {
+        name: "unzeroed",
+        about: "what zeroing costs: huge pages that nobody zeroes (nobody runs that)",
+        faults: || Arc::new(Unzeroed::Huge),
+        ..PLAIN
     },
 ];
 
@@ -172,7 +199,7 @@ impl System {
         let mut settings = Settings {
             rate,
             period: self.period,
-            window: Duration::from_secs(1).min(self.period),
+            window: self.window,
             ..Settings::default()
         };
         if !self.budgeted {

@@ -6,6 +6,7 @@ use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// What Ingens can be told. The defaults are the paper's.
@@ -72,8 +73,17 @@ impl Default for IngensSettings {
 struct Seen {
     region: RegionAddr,
     present: u16,
-    /// The round in which pages of it were last faulted in.
-    faulted: u64,
+    /// The round in which faults made it one that may be promoted; none for what only a scan finds.
+    queued: Option<u64>,
+}
+
+impl Seen {
+    /// The queue first, in the order in which regions came into it; then as the scan, which has come so far, finds them: low
+    /// to high addresses, and round again.
+    fn turn(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
+        let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
+        (self.queued.unwrap_or(u64::MAX), behind, self.region)
+    }
 }
 
 /// One process.
@@ -89,6 +99,8 @@ struct Member {
     regions: Vec<Seen>,
     /// May be promoted, the next one last.
     waiting: Vec<Seen>,
+    /// The last region that the scan has proposed.
+    scanned: Option<RegionAddr>,
 }
 
 impl Member {
@@ -101,39 +113,41 @@ impl Member {
         let mut regions: Vec<Seen> = sample
             .regions
             .iter()
-            .map(|now| self.seen(now, round))
+            .map(|now| self.seen(now, round, min_present))
             .collect();
         self.waiting = sample
             .regions
             .iter()
             .zip(&regions)
-            .filter(|(now, _)| !now.huge && now.present >= min_present)
+            .filter(|(now, _)| may_be_promoted(now, min_present))
             .map(|(_, seen)| *seen)
             .collect();
-        self.waiting
-            .sort_by(|a, b| a.faulted.cmp(&b.faulted).then(b.region.cmp(&a.region)));
+        let scanned = self.scanned;
+        self.waiting.sort_by_key(|seen| Reverse(seen.turn(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
         regions.sort_by_key(|seen| seen.region);
         self.regions = regions;
     }
 
-    /// A region as it is now, beside what it was. It was faulted in when it is new or has more pages
+    /// A region as it is now, beside what it was. Pages of it were faulted in when it is new or has more of them
     /// than before; those that a promotion has filled in were not faulted.
-    fn seen(&self, now: &RegionSample, round: u64) -> Seen {
-        let before = self
-            .regions
-            .binary_search_by_key(&now.region, |seen| seen.region)
-            .ok()
-            .and_then(|index| self.regions.get(index));
-        let faulted = match before {
-            Some(before) if now.huge || now.present <= before.present => before.faulted,
-            _ => round,
-        };
+    fn seen(&self, now: &RegionSample, round: u64, min_present: u16) -> Seen {
+        let before = self.find(now.region).and_then(|at| self.regions.get(at));
+        let faulted = before.is_none_or(|before| now.present > before.present);
+        let queued = before
+            .and_then(|before| before.queued)
+            .or(faulted.then_some(round));
         Seen {
             region: now.region,
             present: now.present,
-            faulted,
+            queued: queued.filter(|_| may_be_promoted(now, min_present)),
         }
+    }
+
+    fn find(&self, region: RegionAddr) -> Option<usize> {
+        self.regions
+            .binary_search_by_key(&region, |seen| seen.region)
+            .ok()
     }
 
     /// The promotion metric, as it is with one huge page more.
@@ -143,10 +157,27 @@ impl Member {
         let penalised = idle + Ingens::TAU * used;
         self.weight * self.resident_bytes as f64 / (HUGE_PAGE_BYTES as f64 * penalised)
     }
+
+    /// Its turn has come, and nothing came of it: a scan may find it again.
+    fn refused(&mut self, region: RegionAddr) {
+        let at = self.find(region);
+        if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
+            seen.queued = None;
+        }
+    }
 }
 
-/// Takes from the process whose promotion metric is highest, most recently faulted regions first,
-/// and of those as recent low to high addresses.
+fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
+    !region.huge && region.present >= min_present
+}
+
+/// Takes from the process whose promotion metric is highest: first regions that faults have filled up far enough, in the
+/// order in which they did so, then others from low to high addresses, going on where it was.
+///
+/// The first are the released code's work list: a fault that takes a region over the threshold puts it at the end
+/// (`hugepage_worklist`, filled by `list_add_tail`), and khugepaged works it off before it scans anything. So what was faulted
+/// recently goes before what was faulted long ago and could not be promoted then; and a program that fills its memory from low to
+/// high addresses gets its huge pages in this order too (HawkEye paper, sections 2.3 and 4).
 ///
 /// The metric is the paper's `M = S / (H * (f + tau * (1 - f)))`: `S` is the process's claim, `H`
 /// the memory under its huge pages, `f` the share of these that is idle. With `f * H` idle and
@@ -156,8 +187,10 @@ impl Member {
 /// in question: nothing is divided by 0, and equals take turns from the first one on.
 ///
 /// - *Idle* is a huge page without an access in the window. Where there are no access bits none is.
-/// - *Recent* is known to one observation: regions that are new, or hold more pages than before, were
-///   faulted since the last one. On the first all are equally recent.
+/// - *When* faults filled a region is known to one observation: it is new, or holds more pages than before. Of the same
+///   observation, low addresses come first.
+/// - What is refused leaves the list. Of the released list's length of 513 regions nothing is kept: what does not fit into it is
+///   found by the scan, in the same order where memory was filled in order.
 /// - A proposal counts as a huge page until the next observation counts them anew, also if nothing
 ///   came of it: a process whose regions are all refused would otherwise be asked for ever.
 /// - While fragmentation isn't known, memory counts as fragmented: what is promoted then is right in
@@ -223,6 +256,9 @@ impl Policy for Ingens {
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         let next = member.waiting.pop()?;
         member.huge += 1;
+        if next.queued.is_none() {
+            member.scanned = Some(next.region);
+        }
         Some(Promotion {
             process,
             region: next.region,
@@ -235,8 +271,14 @@ impl Policy for Ingens {
         })
     }
 
-    /// The next observation tells as much.
-    fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _took: Option<Duration>) {}
+    /// What became huge the next observation tells.
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+        if took.is_none() {
+            if let Some(member) = self.members.get_mut(process) {
+                member.refused(region);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

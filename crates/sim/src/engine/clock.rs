@@ -70,6 +70,7 @@ impl Engine {
             match program.run(&mut self.kernel, now, budget_ns, measuring) {
                 Ok(left_ns) => {
                     program.note(&self.kernel);
+                    program.chart(now);
                     if program.current().is_none() {
                         let ran = Duration::from_nanos(((budget_ns - left_ns) / share) as u64);
                         self.end(index, Outcome::Done, now + ran);
@@ -104,6 +105,7 @@ impl Engine {
             return;
         };
         program.note(&self.kernel);
+        program.note_useful(&self.kernel);
         program.life = Life::Ended(outcome, at);
         // Freeing everything is paid after its end.
         if let Err(error) = self.kernel.exit(program.space) {

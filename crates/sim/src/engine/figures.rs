@@ -34,6 +34,24 @@ pub struct PhaseFigures {
     pub huge_bytes: u64,
 }
 
+/// How a program was at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moment {
+    /// Seconds since the machine started.
+    pub at_s: f64,
+    /// Share of its cycles that go into page walks, in per cent; none while it fills, frees or waits.
+    pub overhead_percent: Option<f64>,
+    /// Resident memory, in bytes.
+    pub rss_bytes: u64,
+    /// Of it under huge pages.
+    pub huge_bytes: u64,
+}
+
+impl Moment {
+    /// From one to the next, in seconds, at least.
+    pub const EVERY_S: f64 = 10.0;
+}
+
 /// One program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramFigures {
@@ -49,14 +67,20 @@ pub struct ProgramFigures {
     pub overhead_percent: f64,
     /// Page faults.
     pub faults: u64,
+    /// Time in page faults while it filled memory, in seconds.
+    pub fault_s: f64,
     /// Time that it waited for the kernel, in seconds.
     pub system_s: f64,
     /// Largest resident memory, in bytes.
     pub rss_peak_bytes: u64,
     /// Largest memory under huge pages, in bytes.
     pub huge_peak_bytes: u64,
+    /// Memory that held something other than zeros when it ended, in bytes.
+    pub useful_end_bytes: u64,
     /// Its phases.
     pub phases: Vec<PhaseFigures>,
+    /// How it was, every [`Moment::EVERY_S`].
+    pub course: Vec<Moment>,
 }
 
 /// All of a run.

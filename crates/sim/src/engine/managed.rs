@@ -46,7 +46,8 @@ impl Engine {
         let program = found.ok_or(MachineError::Gone(id))?;
         // Who sleeps waits for nothing.
         if !matches!(program.work, Work::Waiting(_)) {
-            program.owed_ns += locked.as_nanos() as f64;
+            let woken = self.kernel.waited_for_lock(program.space).time;
+            program.owed_ns += (locked + woken).as_nanos() as f64;
         }
         let seen = program.see(&self.kernel, region);
         seen.map_err(|error| MachineError::Other(error.to_string()))

@@ -21,6 +21,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    pub(super) fn overhead_percent(&self) -> f64 {
+        self.tally(1.0).overhead_percent()
+    }
+
     pub(super) fn tally(&self, accesses: f64) -> Tally {
         Tally {
             accesses,

@@ -39,5 +39,5 @@ mod program;
 mod running;
 
 pub use error::EngineError;
-pub use figures::{EngineFigures, Outcome, PhaseFigures, ProgramFigures};
+pub use figures::{EngineFigures, Moment, Outcome, PhaseFigures, ProgramFigures};
 pub use machine::{Engine, EngineSpec};

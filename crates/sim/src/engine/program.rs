@@ -1,7 +1,7 @@
 //! A program: its address space, as the kernel and as the processor know it, and how far it is.
 
 use super::accesses::Source;
-use super::figures::{Outcome, PhaseFigures, ProgramFigures, Tally};
+use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
 use super::{EngineError, EngineSpec};
@@ -27,8 +27,13 @@ pub(super) enum Life {
 pub(super) enum Work {
     /// It begins at the next step.
     Begin,
-    /// Regions of a lot, the next one first.
-    Regions { lot: usize, next: usize, end: usize },
+    /// Regions of a lot, the next one first, in this round of the phase.
+    Regions {
+        lot: usize,
+        next: usize,
+        end: usize,
+        round: u32,
+    },
     /// Accesses left, from these sources.
     Accesses { left: f64, sources: Vec<Source> },
     /// Nanoseconds left.
@@ -87,6 +92,10 @@ pub(super) struct Program {
     rss_peak_bytes: u64,
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
+    course: Vec<Moment>,
+    /// Time in faults of its phases of filling.
+    pub(super) fault_ns: f64,
+    useful_end_bytes: u64,
 }
 
 impl Program {
@@ -131,6 +140,9 @@ impl Program {
             rss_peak_bytes: 0,
             huge_peak_bytes: 0,
             phases: Vec::new(),
+            course: Vec::new(),
+            fault_ns: 0.0,
+            useful_end_bytes: 0,
             spec,
         })
     }
@@ -201,6 +213,27 @@ impl Program {
         }
     }
 
+    /// Takes down how it is, if it is time for that.
+    pub(super) fn chart(&mut self, now: Duration) {
+        let due = self
+            .course
+            .last()
+            .is_none_or(|last| now.as_secs_f64() >= last.at_s + Moment::EVERY_S);
+        if due {
+            self.course.push(Moment {
+                at_s: now.as_secs_f64(),
+                overhead_percent: self.pace.as_ref().map(Pace::overhead_percent),
+                rss_bytes: self.last.rss_bytes,
+                huge_bytes: self.last.huge_bytes,
+            });
+        }
+    }
+
+    /// Takes down what of its memory holds data, before its end.
+    pub(super) fn note_useful(&mut self, kernel: &Kernel) {
+        self.useful_end_bytes = kernel.useful_bytes(self.space).unwrap_or(0);
+    }
+
     /// Its phase is over.
     pub(super) fn end_phase(&mut self, now: Duration) {
         let tally = std::mem::take(&mut self.in_phase);
@@ -235,10 +268,13 @@ impl Program {
             accesses: self.total.accesses,
             overhead_percent: self.total.overhead_percent(),
             faults: Faults::total(&self.last.faults),
+            fault_s: self.fault_ns / 1e9,
             system_s: self.last.system_time.as_secs_f64(),
             rss_peak_bytes: self.rss_peak_bytes,
             huge_peak_bytes: self.huge_peak_bytes,
+            useful_end_bytes: self.useful_end_bytes,
             phases: self.phases.clone(),
+            course: self.course.clone(),
         }
     }
 }

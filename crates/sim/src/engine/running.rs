@@ -17,6 +17,15 @@ pub(super) struct Measuring {
     pub(super) ghz: f64,
 }
 
+/// What a phase of filling does to each region.
+struct Filling {
+    pages: PageBits,
+    page_ns: f64,
+    content: Content,
+    /// How much of a wait for a page in no cache holds the program up, 0-1.
+    waited: f64,
+}
+
 /// From one measurement to the next, at least.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// Time too short to do anything in, in nanoseconds.
@@ -103,6 +112,7 @@ impl Program {
                         lot,
                         next: regions.start,
                         end: regions.end,
+                        round: 0,
                     }
                 }
                 None => Work::Waiting(0.0),
@@ -112,6 +122,7 @@ impl Program {
                     lot,
                     next: 0,
                     end: held.part([0.0, 1.0]).end,
+                    round: 0,
                 },
                 None => Work::Waiting(0.0),
             },
@@ -200,46 +211,72 @@ impl Program {
 
     /// Fills or frees the next region; whether it was the last.
     fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
-        let Work::Regions { lot, next, end } = self.work else {
+        let Work::Regions {
+            lot,
+            next,
+            end,
+            round,
+        } = self.work
+        else {
             return Ok(true);
         };
         if next >= end {
             return Ok(true);
         }
+        let mut rounds = 1;
         match self.current().cloned() {
             Some(Phase::Fill {
                 pages_per_region,
                 page_ns,
                 content,
+                waited_percent,
                 ..
             }) => {
-                let pages = PageBits::spread(pages_per_region);
-                self.fill(kernel, (lot, next), pages, page_ns, content)?;
+                let filling = Filling {
+                    pages: PageBits::spread(pages_per_region),
+                    page_ns,
+                    content,
+                    waited: waited_percent / 100.0,
+                };
+                self.fill(kernel, (lot, next), &filling)?;
             }
-            Some(Phase::Free { share, page_ns, .. }) => {
-                self.free(kernel, (lot, next), share, page_ns)?;
+            Some(Phase::Free {
+                share,
+                rounds: all,
+                page_ns,
+                ..
+            }) => {
+                rounds = all;
+                // Of what the rounds before have left.
+                let each = share / f64::from(all);
+                let now = each / (1.0 - each * f64::from(round));
+                self.free(kernel, (lot, next), now, page_ns)?;
             }
             _ => {}
         }
-        if let Work::Regions { next, .. } = &mut self.work {
+        let last = next + 1 >= end && round + 1 >= rounds;
+        if let Work::Regions { next, round, .. } = &mut self.work {
             *next += 1;
+            if *next >= end && !last {
+                // Rounds are those of a phase that begins with the first region.
+                (*next, *round) = (0, *round + 1);
+            }
         }
-        Ok(next + 1 >= end)
+        Ok(last)
     }
 
     fn fill(
         &mut self,
         kernel: &mut Kernel,
         (lot, number): (usize, usize),
-        pages: PageBits,
-        page_ns: f64,
-        content: Content,
+        filling: &Filling,
     ) -> Result<(), KernelOrEngine> {
+        let pages = filling.pages;
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
         let region = held.region(number);
-        let access = match content {
+        let access = match filling.content {
             Content::Data => Access::Write,
             Content::Zeros => Access::WriteZeros,
         };
@@ -248,10 +285,13 @@ impl Program {
         self.see(kernel, region)?;
         let touched = touched?;
         // The processor's model has no part in this: what first touches of cold memory take is counted here alone.
-        let cold_ns = touched.cold * kernel.costs().cold_touch_ns;
-        self.owed_ns += touched.paid.time.as_nanos() as f64
-            + cold_ns as f64
-            + page_ns * f64::from(pages.count());
+        let costs = kernel.costs();
+        let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
+        let after_ns = touched.faults.total() * costs.after_fault_ns;
+        let fault_ns = touched.paid.time.as_nanos() as f64;
+        self.fault_ns += fault_ns;
+        self.owed_ns +=
+            fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
         if let Some(window) = &mut self.window {
             let filled = window.filled.entry(region).or_insert(PageBits::EMPTY);
             *filled = filled.or(pages);

@@ -80,6 +80,12 @@ impl Kernel {
         })
     }
 
+    /// A program has had to wait for a collapse.
+    pub fn waited_for_lock(&mut self, space: SpaceId) -> Paid {
+        let time = times(1, self.costs.lock_wait_ns);
+        self.pay(Payer::Program(space), time)
+    }
+
     /// Fills a region with nothing in it with a zeroed huge page, before its program touches it.
     ///
     /// # Errors

@@ -87,6 +87,10 @@ pub enum Phase {
         /// What it writes.
         #[serde(default)]
         content: Content,
+        /// How much it waits for the first access to a page that is in no cache, in per cent: less than 100 where several
+        /// pages are waited for at a time.
+        #[serde(default = "hundred")]
+        waited_percent: f64,
     },
     /// Accesses what it has filled.
     Access {
@@ -104,6 +108,10 @@ pub enum Phase {
         area: String,
         /// Which share of its pages (over 0, at most 1).
         share: f64,
+        /// In how many rounds through the area, each of which gives as many back: what is freed in no order is freed
+        /// all over the area at any time.
+        #[serde(default = "one")]
+        rounds: u32,
         /// The program's own work for each base page, in nanoseconds.
         #[serde(default)]
         page_ns: f64,
@@ -227,6 +235,11 @@ impl Checker<'_> {
         self.require(key, fits, "at least 0 and at most 1e9", value)
     }
 
+    fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
+        let fits = (0.0..=100.0).contains(&value);
+        self.require(key, fits, "0 to 100", value)
+    }
+
     fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadError> {
         let fits = from >= 0.0 && from < to && to <= 1.0;
         let shown = format!("{from} to {to}");
@@ -265,10 +278,12 @@ impl Process {
                 part,
                 pages_per_region,
                 page_ns,
+                waited_percent,
                 ..
             } => {
                 area(name)?;
                 at.part(*part)?;
+                at.percent("waited_percent", *waited_percent)?;
                 let fits = (1..=PAGES_PER_REGION).contains(pages_per_region);
                 at.require("pages_per_region", fits, "1 to 512", pages_per_region)?;
                 at.time("page_ns", *page_ns)
@@ -294,9 +309,11 @@ impl Process {
             Phase::Free {
                 area: name,
                 share,
+                rounds,
                 page_ns,
             } => {
                 area(name)?;
+                at.require("rounds", *rounds > 0, "1 or more", rounds)?;
                 let fits = *share > 0.0 && *share <= 1.0;
                 at.require("share", fits, "over 0 and at most 1", share)?;
                 at.time("page_ns", *page_ns)
@@ -317,8 +334,7 @@ impl Stream {
             ("stores_percent", self.stores_percent),
             ("waited_percent", self.waited_percent),
         ] {
-            let fits = (0.0..=100.0).contains(&percent);
-            at.require(key, fits, "0 to 100", percent)?;
+            at.percent(key, percent)?;
         }
         match self.pattern {
             Pattern::Random => Ok(()),

@@ -3,6 +3,7 @@
 mod common;
 mod compare;
 mod managing;
+mod phases;
 mod pressure;
 mod sampling;
 mod toml;

@@ -99,34 +99,58 @@ fn fragmentation_decides_how_much_must_be_present() -> Result<(), SettingError> 
     Ok(())
 }
 
+/// 461 pages of 512 are enough.
 #[test]
-fn most_recently_faulted_first_then_low_to_high() {
+fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
     let mut policy = policy();
-    let mut samples = vec![
-        present(1, 100),
-        present(2, 100),
-        present(3, 100),
-        present(4, 100),
-    ];
-    policy.observe(&unfragmented(&[(1, samples.clone())]));
-    assert_eq!(indices(&mut policy), [1, 2, 3, 4]);
-    // 3 grew and 6 is new; 2 shrank, which is no fault.
-    samples[1].present = 50;
-    samples[2].present = 101;
-    samples.push(present(6, 7));
-    policy.observe(&unfragmented(&[(1, samples.clone())]));
-    assert_eq!(indices(&mut policy), [3, 6, 1, 2, 4]);
-    // 2 grew since, and comes before those of the round before.
-    samples[1].present = 60;
-    policy.observe(&unfragmented(&[(1, samples.clone())]));
-    assert_eq!(indices(&mut policy), [2, 3, 6, 1, 4]);
-    // 4 was promoted, which filled it, and split again, which emptied it: no faults.
-    let mut promoted = samples.clone();
-    promoted[3] = huge(4, true);
-    policy.observe(&unfragmented(&[(1, promoted)]));
-    assert_eq!(indices(&mut policy), [2, 3, 6, 1]);
-    policy.observe(&unfragmented(&[(1, samples)]));
-    assert_eq!(indices(&mut policy), [2, 3, 6, 1, 4]);
+    let round = |pages: &[u16]| {
+        let samples = (1..).zip(pages);
+        let samples = samples.map(|(i, pages)| present(i, *pages)).collect();
+        observation(&[(1, samples)])
+    };
+    policy.observe(&round(&[100, 461, 512, 100, 0]));
+    assert_eq!(indices(&mut policy), [2, 3]);
+    // 1 and 5 are full only now; 2 has grown, and keeps its place.
+    policy.observe(&round(&[500, 512, 512, 100, 512]));
+    assert_eq!(indices(&mut policy), [2, 3, 1, 5]);
+    // What nothing came of leaves the queue, until it grows again; 4 is full only now.
+    policy.settle(process(1), region(1), None);
+    policy.settle(process(1), region(2), None);
+    policy.observe(&round(&[501, 512, 512, 511, 512]));
+    assert_eq!(indices(&mut policy), [3, 5, 1, 4, 2]);
+    // 3 is emptied, and is not there any more; then it is filled anew.
+    policy.observe(&round(&[501, 512, 100, 511, 512]));
+    assert_eq!(indices(&mut policy), [5, 1, 4, 2]);
+    policy.observe(&round(&[501, 512, 512, 511, 512]));
+    assert_eq!(indices(&mut policy), [5, 1, 4, 3, 2]);
+}
+
+/// Split pages were not faulted: only a scan finds them.
+#[test]
+fn what_a_promotion_filled_was_not_faulted() {
+    let mut policy = policy();
+    let huge_one = [huge(1, true), present(2, 100), present(3, 512)];
+    policy.observe(&observation(&[(1, huge_one.to_vec())]));
+    let split = [present(1, 500), present(2, 512), present(3, 512)];
+    policy.observe(&observation(&[(1, split.to_vec())]));
+    assert_eq!(indices(&mut policy), [3, 2, 1]);
+}
+
+/// The scan of one round ends at 3: the next one begins behind it.
+#[test]
+fn a_scan_goes_on_where_it_was() {
+    let mut policy = policy();
+    let all_huge: Vec<_> = (1..6).map(|i| huge(i, true)).collect();
+    policy.observe(&observation(&[(1, all_huge)]));
+    let split: Vec<_> = (1..6).map(|i| present(i, 480)).collect();
+    policy.observe(&observation(&[(1, split.clone())]));
+    let proposed = |policy: &mut Ingens, n| -> Vec<u64> {
+        let all = take(policy, n);
+        all.iter().map(|p| p.region.start() >> 21).collect()
+    };
+    assert_eq!(proposed(&mut policy, 3), [1, 2, 3]);
+    policy.observe(&observation(&[(1, split)]));
+    assert_eq!(proposed(&mut policy, 9), [4, 5, 1, 2, 3]);
 }
 
 /// Memory of 60, 30 and 30 regions. The first promotion of each is worth 60 / 0.25 = 240 and
@@ -250,26 +274,35 @@ proptest! {
     ) {
         let enough = if fmfi.is_some_and(|f| f < 0.5) { 1 } else { 461 };
         let mut policy = policy();
-        let mut history: HashMap<u64, (u16, usize)> = HashMap::new();
+        let mut history: HashMap<u64, (u16, Option<usize>)> = HashMap::new();
+        let mut scanned: Option<u64> = None;
         for (number, regions) in rounds.iter().enumerate() {
             let samples: Vec<_> = (0u64..)
                 .zip(regions)
                 .map(|(i, (pages, is_huge))| if *is_huge { huge(i, true) } else { present(i, *pages) })
                 .collect();
-            let now: HashMap<u64, (u16, usize)> = (0u64..)
+            let fits = |s: &RegionSample| !s.huge && s.present >= enough;
+            let now = (0u64..)
                 .zip(&samples)
                 .map(|(i, s)| {
-                    let before = history.get(&i).filter(|b| s.huge || s.present <= b.0);
-                    (i, (s.present, before.map_or(number, |b| b.1)))
+                    let before = history.get(&i);
+                    let faulted = before.is_none_or(|b| s.present > b.0);
+                    let queued = before.and_then(|b| b.1).or(faulted.then_some(number));
+                    (i, (s.present, queued.filter(|_| fits(s))))
                 })
                 .collect();
             history = now;
             let mut expected: Vec<u64> = (0u64..)
                 .zip(&samples)
-                .filter(|(_, s)| !s.huge && s.present >= enough)
+                .filter(|(_, s)| fits(s))
                 .map(|(i, _)| i)
                 .collect();
-            expected.sort_by_key(|i| (std::cmp::Reverse(history.get(i).map(|h| h.1)), *i));
+            let queued = |i: &u64| history.get(i).and_then(|h| h.1);
+            expected.sort_by_key(|i| {
+                let behind = queued(i).is_none() && scanned.is_some_and(|to| *i <= to);
+                (queued(i).unwrap_or(usize::MAX), behind, *i)
+            });
+            scanned = expected.iter().copied().rfind(|i| queued(i).is_none()).or(scanned);
             policy.observe(&Observation { fmfi, ..observation(&[(1, samples)]) });
             prop_assert_eq!(indices(&mut policy), expected);
         }

@@ -1,0 +1,281 @@
+//! What is compared, and how it is worked out from runs.
+
+use super::Figure;
+use hawkeye_sim::engine::ProgramFigures;
+use hawkeye_sim::simulate::Simulated;
+
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+/// Base pages only: what speed-ups are over.
+const BASE: &str = "linux-4k";
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// From start to end.
+    Seconds,
+    /// How much faster than under base pages (`linux-4k`).
+    SpeedUp,
+    /// How much faster than under this system.
+    Over(&'static str),
+    /// Time that a promotion saves, against `linux-4k`, over what one of this system's saves.
+    SavedOver(&'static str),
+    /// Seconds from its start until its overhead is under so many per cent and stays there.
+    SecondsUntilUnder(f64),
+    /// Cycles in page walks, per cent of all.
+    OverheadPercent,
+    /// Share of the huge pages of all programs of the workload that this one holds at a time (s), in per cent.
+    HugeShare(f64),
+    /// Millions.
+    MillionFaults,
+    /// In page faults.
+    FaultSeconds,
+    /// Mean of a fault, in microseconds.
+    FaultMicroseconds,
+    /// Time in the kernel.
+    SystemSeconds,
+    /// Resident memory as this phase ends (counted from 0), in GiB.
+    ResidentGib(usize),
+    /// Memory that held data when it ended, in GiB.
+    UsefulGib,
+    /// Largest memory under huge pages, in GiB.
+    HugeGib,
+    /// Accesses in this phase, each so many a request: requests per second, in thousands.
+    ThousandPerS(usize, f64),
+    /// So many requests over its time.
+    RequestsPerS(f64),
+}
+
+impl Measure {
+    /// Systems whose runs are needed beside the one in question.
+    pub(super) fn compared(self) -> Vec<&'static str> {
+        match self {
+            Self::SpeedUp => vec![BASE],
+            Self::Over(system) => vec![system],
+            Self::SavedOver(system) => vec![BASE, system],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Its unit.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::SpeedUp => "x",
+            Self::Over(_) => "x over",
+            Self::SavedOver(_) => "x saved a promotion",
+            Self::SecondsUntilUnder(_) => "s until overhead ends",
+            Self::OverheadPercent => "% overhead",
+            Self::HugeShare(_) => "% of huge pages",
+            Self::MillionFaults => "M faults",
+            Self::FaultSeconds => "s in faults",
+            Self::FaultMicroseconds => "us a fault",
+            Self::SystemSeconds => "s system time",
+            Self::ResidentGib(_) => "GiB",
+            Self::UsefulGib => "GiB useful",
+            Self::HugeGib => "GiB huge",
+            Self::ThousandPerS(..) => "K/s",
+            Self::RequestsPerS(_) => "/s",
+        }
+    }
+
+    /// Its value; nothing where a program did not come so far.
+    pub(super) fn of(self, figure: &Figure, results: &[Simulated]) -> Option<f64> {
+        let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
+        let saved = |system| {
+            let run = run(figure, system, results)?;
+            let promoted = run.promoted as f64;
+            Some((seconds(BASE)? - seconds(system)?) / promoted)
+        };
+        match self {
+            Self::SpeedUp => Some(seconds(BASE)? / seconds(figure.system)?),
+            Self::Over(other) => Some(seconds(other)? / seconds(figure.system)?),
+            Self::SavedOver(other) => Some(saved(figure.system)? / saved(other)?),
+            _ => mean(figure, figure.system, results, |program, run| {
+                self.of_program(program, run)
+            }),
+        }
+    }
+
+    fn of_program(self, program: &ProgramFigures, run: &Simulated) -> Option<f64> {
+        let phase = |n: usize| program.phases.get(n);
+        let gib = |bytes: u64| bytes as f64 / GIB;
+        Some(match self {
+            // These compare runs.
+            Self::SpeedUp | Self::Over(_) | Self::SavedOver(_) => return None,
+            Self::Seconds => program.wall_s,
+            Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
+            Self::OverheadPercent => program.overhead_percent,
+            Self::HugeShare(at_s) => {
+                let all = run.figures.programs.iter().map(|p| huge_at(p, at_s));
+                huge_at(program, at_s) / all.sum::<f64>() * 100.0
+            }
+            Self::MillionFaults => program.faults as f64 / 1e6,
+            Self::FaultSeconds => program.fault_s,
+            Self::FaultMicroseconds => program.fault_s * 1e6 / program.faults as f64,
+            Self::SystemSeconds => program.system_s,
+            Self::ResidentGib(n) => gib(phase(n)?.rss_bytes),
+            Self::UsefulGib => gib(program.useful_end_bytes),
+            Self::HugeGib => gib(program.huge_peak_bytes),
+            Self::ThousandPerS(n, each) => {
+                let phase = phase(n)?;
+                phase.accesses / each / (phase.end_s - phase.start_s) / 1e3
+            }
+            Self::RequestsPerS(requests) => requests / program.wall_s,
+        })
+    }
+}
+
+fn run<'a>(figure: &Figure, system: &str, results: &'a [Simulated]) -> Option<&'a Simulated> {
+    let found = |r: &&Simulated| r.workload == figure.workload && r.system == system;
+    results.iter().find(found)
+}
+
+/// The mean over the programs that a figure is of.
+fn mean(
+    figure: &Figure,
+    system: &str,
+    results: &[Simulated],
+    of: impl Fn(&ProgramFigures, &Simulated) -> Option<f64>,
+) -> Option<f64> {
+    let run = run(figure, system, results)?;
+    let programs = run.figures.programs.iter();
+    let programs = (1..).zip(programs).filter(|(number, program)| {
+        program.name == figure.program || format!("{}-{number}", program.name) == figure.program
+    });
+    let values: Vec<f64> = programs
+        .map(|(_, program)| of(program, run))
+        .collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// From its start until it is under the limit for good.
+fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
+    let known = || {
+        let known = program.course.iter().enumerate();
+        known.filter_map(|(n, moment)| Some((n, moment.overhead_percent?)))
+    };
+    let from = match known().filter(|(_, percent)| *percent >= limit).last() {
+        Some((over, _)) => over + 1,
+        None => known().next()?.0,
+    };
+    let start = program.course.first()?.at_s;
+    Some(program.course.get(from)?.at_s - start)
+}
+
+fn huge_at(program: &ProgramFigures, at_s: f64) -> f64 {
+    let before = program.course.iter().take_while(|m| m.at_s <= at_s);
+    before.last().map_or(0.0, |moment| moment.huge_bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Published;
+    use super::*;
+    use hawkeye_sim::engine::{EngineFigures, Moment, Outcome};
+    use std::collections::BTreeMap;
+
+    /// Overheads 10 s apart from 5 s on; `huge` GiB from the first moment on.
+    fn program(wall_s: f64, overheads: &[Option<f64>], huge: f64) -> ProgramFigures {
+        let moments = (0..).zip(overheads);
+        ProgramFigures {
+            name: "p".to_owned(),
+            outcome: Outcome::Done,
+            wall_s,
+            accesses: 0.0,
+            overhead_percent: 0.0,
+            faults: 4,
+            fault_s: 2e-6,
+            system_s: 0.0,
+            rss_peak_bytes: 0,
+            huge_peak_bytes: 0,
+            useful_end_bytes: 0,
+            phases: Vec::new(),
+            course: moments
+                .map(|(n, overhead)| Moment {
+                    at_s: 5.0 + 10.0 * f64::from(n),
+                    overhead_percent: *overhead,
+                    rss_bytes: 0,
+                    huge_bytes: (huge * GIB) as u64,
+                })
+                .collect(),
+        }
+    }
+
+    fn ran(system: &str, promoted: u64, programs: Vec<ProgramFigures>) -> Simulated {
+        Simulated {
+            system: system.to_owned(),
+            workload: "w".to_owned(),
+            figures: EngineFigures {
+                wall_s: 0.0,
+                programs,
+                manager_cpu_s: 0.0,
+                zeroing_cpu_s: 0.0,
+                kswapd_cpu_s: 0.0,
+            },
+            promoted,
+            split: 0,
+            recovered_bytes: 0,
+            errors: BTreeMap::new(),
+        }
+    }
+
+    fn value(system: &'static str, program: &'static str, measure: Measure) -> Option<f64> {
+        let results = [
+            ran("linux-4k", 0, vec![program_of(100.0), program_of(200.0)]),
+            ran("linux", 50, vec![program_of(90.0), program_of(190.0)]),
+            ran("hawkeye-g", 10, vec![program_of(60.0), program_of(160.0)]),
+        ];
+        let figure = Figure {
+            workload: "w",
+            program,
+            system,
+            measure,
+            paper: Published::Value(1.0),
+        };
+        measure.of(&figure, &results)
+    }
+
+    fn program_of(wall_s: f64) -> ProgramFigures {
+        program(wall_s, &[None, Some(9.0), Some(1.0)], wall_s)
+    }
+
+    #[test]
+    fn means_and_single_instances() {
+        let seconds = |program| value("linux-4k", program, Measure::Seconds);
+        assert_eq!(seconds("p"), Some(150.0));
+        assert_eq!(seconds("p-2"), Some(200.0));
+        assert_eq!(seconds("p-3"), None);
+        assert_eq!(
+            value("linux", "p", Measure::FaultMicroseconds),
+            Some(0.5),
+            "2 us in 4 faults"
+        );
+        assert_eq!(
+            value("linux-4k", "p-1", Measure::HugeShare(7.0)),
+            Some(100.0 / 3.0)
+        );
+    }
+
+    #[test]
+    fn comparisons_are_of_the_same_programs() {
+        assert_eq!(value("hawkeye-g", "p-2", Measure::SpeedUp), Some(1.25));
+        assert_eq!(value("hawkeye-g", "p-1", Measure::Over("linux")), Some(1.5));
+        // 40 s by 10 promotions against 10 s by 50.
+        assert_eq!(
+            value("hawkeye-g", "p", Measure::SavedOver("linux")),
+            Some(20.0)
+        );
+    }
+
+    #[test]
+    fn overhead_ends_when_it_stays_under_the_limit() {
+        let until =
+            |overheads: &[Option<f64>]| seconds_until_under(&program(100.0, overheads, 0.0), 5.0);
+        assert_eq!(until(&[None, Some(9.0), Some(3.0)]), Some(20.0));
+        let relapse = [Some(9.0), Some(3.0), Some(9.0), Some(3.0)];
+        assert_eq!(until(&relapse), Some(30.0));
+        assert_eq!(until(&[None, Some(3.0)]), Some(10.0));
+        assert_eq!(until(&[Some(9.0), Some(5.0)]), None);
+        assert_eq!(until(&[None, None]), None);
+    }
+}

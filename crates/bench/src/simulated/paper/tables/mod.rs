@@ -1,0 +1,77 @@
+//! The tables and figures, as published.
+
+mod faults;
+mod ingens;
+mod memory;
+mod translation;
+
+use super::{Figure, Measure, Published, Table};
+use hawkeye_policy::Rate;
+use hawkeye_sim::simulate::Setup;
+
+/// All of them.
+pub const TABLES: [Table; 13] = [
+    translation::TABLE_3,
+    translation::TABLE_5,
+    translation::TABLE_9,
+    translation::FIGURE_5,
+    translation::FIGURE_6,
+    translation::FIGURE_7,
+    faults::TABLE_1,
+    faults::TABLE_8,
+    memory::FIGURE_1,
+    memory::TABLE_7,
+    ingens::TABLE_4,
+    ingens::TABLE_5,
+    ingens::TABLE_6,
+];
+
+/// A row: one measure of one program, for some systems.
+fn row(
+    workload: &'static str,
+    program: &'static str,
+    measure: Measure,
+    values: &[(&'static str, f64)],
+) -> Vec<Figure> {
+    let figure = |(system, paper): &(&'static str, f64)| Figure {
+        workload,
+        program,
+        system,
+        measure,
+        paper: Published::Value(*paper),
+    };
+    values.iter().map(figure).collect()
+}
+
+/// The same where this much or more was published.
+fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
+    let bounded = |figure: Figure| {
+        let (Published::Value(value) | Published::AtLeast(value)) = figure.paper;
+        Figure {
+            paper: Published::AtLeast(value),
+            ..figure
+        }
+    };
+    figures.into_iter().map(bounded).collect()
+}
+
+/// The paper's machine, idle until now.
+fn plain() -> Setup {
+    Setup::default()
+}
+
+/// The same where every system promotes so many regions per second.
+fn paced(regions_per_s: f64) -> Setup {
+    Setup {
+        rate: Rate::per_second(regions_per_s).ok(),
+        ..plain()
+    }
+}
+
+/// The same with pages of files all over its memory.
+fn fragmented(regions_per_s: f64) -> Setup {
+    Setup {
+        fragmented: 1.0,
+        ..paced(regions_per_s)
+    }
+}

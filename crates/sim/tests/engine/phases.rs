@@ -1,0 +1,81 @@
+//! What phases of filling and freeing do, and what is told of a run.
+
+use crate::common::{accessing, parse, run, small};
+use hawkeye_sim::engine::{Moment, ProgramFigures};
+
+const MIB: f64 = 1048576.0;
+
+fn program(system: &str, phases: &str) -> ProgramFigures {
+    let workload = parse(&format!(
+        r#"
+        name = "test"
+        source = "a test"
+        [[process]]
+        name = "test"
+        area = [{{ name = "data", size = "128MiB" }}]
+        phase = [{phases}]
+        "#
+    ));
+    run(system, &workload, &small()).figures.programs[0].clone()
+}
+
+const FILL: &str = r#"{ kind = "fill", area = "data", page_ns = 0.0 }"#;
+
+/// However many the rounds, as much is freed in the end; what is left holds data.
+#[test]
+fn rounds_free_what_they_are_told_to() {
+    for (rounds, share) in [(1, 0.5), (20, 0.5), (7, 0.9), (3, 1.0)] {
+        let free =
+            format!(r#"{{ kind = "free", area = "data", share = {share}, rounds = {rounds} }}"#);
+        let done = program("linux-4k", &format!("{FILL}, {free}"));
+        let left = 128.0 * (1.0 - share);
+        for bytes in [done.useful_end_bytes, done.phases[1].rss_bytes] {
+            let mib = bytes as f64 / MIB;
+            assert!((mib - left).abs() < 1.0, "{rounds} rounds: {mib}");
+        }
+    }
+}
+
+/// Regions lose their pages little by little, all of them at the same time.
+#[test]
+fn rounds_go_through_all_of_the_area() {
+    let free = r#"{ kind = "free", area = "data", share = 0.5, rounds = 50, page_ns = 1e6 }"#;
+    let done = program("ingens-50", &format!("{FILL}, {free}"));
+    // Freeing takes 16 s, in which regions that are in use by more than half are promoted again and again.
+    let mib = done.phases[1].rss_bytes as f64 / MIB;
+    assert!(mib > 110.0, "{mib}");
+}
+
+/// Memory that is zeroed ahead is in no cache.
+#[test]
+fn waits_for_cold_pages_can_overlap() {
+    let took = |waited: f64| {
+        let fill = format!(
+            r#"{{ kind = "fill", area = "data", page_ns = 0.0, waited_percent = {waited} }}"#
+        );
+        program("hawkeye-pmu", &fill).wall_s
+    };
+    let pages = 32_768.0;
+    assert!(((took(100.0) - took(0.0)) / pages - 90e-9).abs() < 1e-9);
+    assert!(((took(50.0) - took(0.0)) / pages - 45e-9).abs() < 1e-9);
+}
+
+#[test]
+fn the_course_of_a_run_is_told() {
+    let workload = accessing(60.0, crate::common::RANDOM);
+    let done = run("linux", &workload, &crate::common::fragmented(1.0));
+    let program = &done.figures.programs[0];
+    let times: Vec<f64> = program.course.iter().map(|moment| moment.at_s).collect();
+    assert_eq!(times[0], 0.0);
+    assert!(times.windows(2).all(|t| t[1] - t[0] >= Moment::EVERY_S));
+    assert!(times.len() as f64 >= program.wall_s / (Moment::EVERY_S + 1.0));
+    let overheads: Vec<f64> = program
+        .course
+        .iter()
+        .filter_map(|moment| moment.overhead_percent)
+        .collect();
+    assert!(overheads.first() > Some(&30.0), "{overheads:?}");
+    assert!(overheads.last() < Some(&10.0), "{overheads:?}");
+    let huge = program.course.last().map(|moment| moment.huge_bytes);
+    assert_eq!(huge, Some(program.huge_peak_bytes));
+}
