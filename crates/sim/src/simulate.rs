@@ -1,15 +1,16 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec};
-use crate::kernel::KernelCosts;
+use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seat, Seats};
+use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Wake};
+use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use thiserror::Error;
@@ -33,6 +34,14 @@ pub struct Setup {
     pub rate: Option<Rate>,
     /// Accesses in a sample.
     pub sample: u32,
+    /// The system of virtual machines, where the workload has any; `None`: the same as on the machine itself.
+    pub guest_system: Option<System>,
+    /// How fragmented the memory of virtual machines is at first (0-1).
+    pub guest_fragmented: f64,
+    /// Where pages are swapped to, if anywhere.
+    pub swap: Option<SwapSpec>,
+    /// Same-page merging of the memory of virtual machines, if there is any.
+    pub merging: Option<MergeSpec>,
     /// Simulated time after which what still runs is left unfinished.
     pub longest: Duration,
 }
@@ -48,7 +57,39 @@ impl Default for Setup {
             fragmented: 0.0,
             rate: None,
             sample: EngineSpec::DEFAULT_SAMPLE,
+            guest_system: None,
+            guest_fragmented: 0.0,
+            swap: None,
+            merging: None,
             longest: Duration::from_secs(100_000),
+        }
+    }
+}
+
+impl Setup {
+    /// This machine as one system has it.
+    pub fn engine_spec(&self, system: &System) -> EngineSpec {
+        let inside = self.guest_system.as_ref().unwrap_or(system);
+        EngineSpec {
+            memory_bytes: self.memory_bytes,
+            processor: self.processor,
+            // Every processor among the presets prefetches translations of streams in some way.
+            next_page_prefetch: true,
+            cores: self.cores,
+            faults: system.faults(),
+            costs: self.costs,
+            zeroing: system.zeroing(),
+            zeroed_before: true,
+            fragmented: self.fragmented,
+            swap: self.swap,
+            merging: self.merging,
+            guests: Some(GuestSpec {
+                faults: inside.faults(),
+                zeroing: inside.zeroing(),
+                fragmented: self.guest_fragmented,
+            }),
+            seed: self.seed,
+            sample: self.sample,
         }
     }
 }
@@ -56,14 +97,14 @@ impl Default for Setup {
 /// What came of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// The system.
+    /// The system; with another one in its virtual machines, `HOST/GUESTS`.
     pub system: String,
     /// The workload.
     pub workload: String,
     /// Programs and threads.
     #[serde(flatten)]
     pub figures: EngineFigures,
-    /// Regions that the manager promoted.
+    /// Regions that the manager promoted; with virtual machines, all managers together, here and in what follows.
     pub promoted: u64,
     /// Huge pages that it split.
     pub split: u64,
@@ -108,39 +149,69 @@ pub fn simulate(
         system: system.name,
         source,
     };
-    let spec = EngineSpec {
-        memory_bytes: setup.memory_bytes,
-        processor: setup.processor,
-        // Every processor among the presets prefetches translations of streams in some way.
-        next_page_prefetch: true,
-        cores: setup.cores,
-        faults: system.faults(),
-        costs: setup.costs,
-        zeroing: system.zeroing(),
-        zeroed_before: true,
-        fragmented: setup.fragmented,
-        seed: setup.seed,
-        sample: setup.sample,
-    };
+    let inside = setup.guest_system.as_ref().unwrap_or(system);
+    let spec = setup.engine_spec(system);
     let engine = Engine::new(&spec, workload).map_err(failed)?;
+    let (figures, totals) = if workload.guests.is_empty() {
+        let mut manager = manager(system, setup, engine)?;
+        while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
+        let (engine, journal) = manager.finish();
+        let broken = engine.broken().cloned();
+        (
+            broken.map_or_else(|| Ok(engine.figures()), Err),
+            vec![journal.totals().clone()],
+        )
+    } else {
+        let systems = iter::once(system).chain(iter::repeat(inside));
+        let machine = Seats::new(engine);
+        let mut managers = Vec::new();
+        for (seat, system) in machine.seats().zip(systems) {
+            managers.push(manager(system, setup, seat)?);
+        }
+        take_turns(&machine, &mut managers, setup.longest);
+        let totals = managers.iter().map(|m| m.journal().totals().clone());
+        (machine.figures(), totals.collect())
+    };
+    let mut errors = BTreeMap::new();
+    for (error, count) in totals.iter().flat_map(|totals| &totals.errors) {
+        *errors.entry(*error).or_default() += count;
+    }
+    let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum();
+    Ok(Simulated {
+        system: match setup.guest_system {
+            Some(inside) if !workload.guests.is_empty() => {
+                format!("{}/{}", system.name, inside.name)
+            }
+            _ => system.name.to_owned(),
+        },
+        workload: workload.name.clone(),
+        figures: figures.map_err(failed)?,
+        promoted: sum(|totals| totals.promoted),
+        split: sum(|totals| totals.split),
+        recovered_bytes: sum(|totals| totals.recovered_bytes),
+        errors,
+    })
+}
+
+fn manager<M: Machine>(
+    system: &System,
+    setup: &Setup,
+    machine: M,
+) -> Result<Manager<M>, SimulateError> {
     let (settings, told) = system.settings(setup.rate)?;
     let policy = policies::by_name(system.policy(), &told)?;
-    let mut manager = Manager::new(engine, policy, settings)?;
-    while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
-    let (engine, journal) = manager.finish();
-    if let Some(error) = engine.broken() {
-        return Err(failed(error.clone()));
+    Ok(Manager::new(machine, policy, settings)?)
+}
+
+/// Whoever is due first goes on, until all is over or time runs out.
+fn take_turns(machine: &Seats, managers: &mut [Manager<Seat>], longest: Duration) {
+    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().due()) {
+        let at = next.machine().due();
+        if at >= longest || !machine.advance_to(at) {
+            return;
+        }
+        next.step();
     }
-    let totals = journal.totals();
-    Ok(Simulated {
-        system: system.name.to_owned(),
-        workload: workload.name.clone(),
-        figures: engine.figures(),
-        promoted: totals.promoted,
-        split: totals.split,
-        recovered_bytes: totals.recovered_bytes,
-        errors: totals.errors.clone(),
-    })
 }
 
 /// One run to be made.

@@ -5,6 +5,7 @@ mod tables;
 pub use tables::TABLES;
 
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
+use hawkeye_sim::workloads::Size;
 use hawkeye_sim::{systems, workloads};
 use serde::Serialize;
 use std::fmt;
@@ -52,6 +53,8 @@ pub struct Table {
     pub shows: &'static str,
     /// The machine.
     pub setup: fn() -> Setup,
+    /// Memory of the virtual machine in which workloads run, if they do.
+    pub guest: Option<Size>,
     /// Its figures.
     pub figures: &'static [Figure],
     /// Parameters that were chosen for some of its figures, and anything else that must be known to read it.
@@ -112,7 +115,10 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     let setup = (table.setup)();
     let mut made = Vec::new();
     for (workload, system) in &wanted {
-        let workload = workloads::by_name(workload).map_err(|e| e.to_string())?;
+        let mut workload = workloads::by_name(workload).map_err(|e| e.to_string())?;
+        if let Some(memory) = table.guest {
+            workload = workload.in_guest(memory, setup.cores);
+        }
         let system = systems::by_name(system).map_err(|e| e.to_string())?;
         made.push((workload, system));
     }
@@ -166,7 +172,7 @@ impl Figure {
         }
         let found = |r: &&Simulated| r.workload == self.workload && r.system == self.system;
         let run = results.iter().find(found)?;
-        let programs = run.figures.programs.iter();
+        let programs = run.figures.all_programs();
         let values: Vec<f64> = programs
             .filter(|program| program.name == self.program)
             .map(|program| {

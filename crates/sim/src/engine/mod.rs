@@ -31,13 +31,16 @@ mod clock;
 mod coverage;
 mod error;
 mod figures;
+mod guests;
 mod layout;
 mod machine;
 mod managed;
 mod measuring;
 mod program;
 mod running;
+mod swapping;
 
 pub use error::EngineError;
-pub use figures::{EngineFigures, Outcome, PhaseFigures, ProgramFigures};
-pub use machine::{Engine, EngineSpec};
+pub use figures::{EngineFigures, GuestFigures, Outcome, PhaseFigures, ProgramFigures};
+pub use guests::{Seat, Seats};
+pub use machine::{Engine, EngineSpec, GuestSpec};

@@ -72,13 +72,13 @@ impl Program {
     }
 
     fn count_busy(&mut self, ns: f64) {
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             window.busy_ns += ns;
         }
     }
 
     fn count_kernel_cycles(&mut self, cycles: f64) {
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             window.tally.cycles += cycles;
         }
     }
@@ -165,16 +165,17 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
+        let waits_ns = self.swap_wait_ns(kernel);
         let (Some(pace), Work::Accesses { left, sources }) = (&self.pace, &mut self.work) else {
             return Ok((0.0, true));
         };
         let ns = pace.cycles / measuring.ghz;
-        let made = left.min(left_ns / ns);
+        let made = left.min(left_ns / (ns + waits_ns));
         *left -= made;
         for (stream, source) in sources.iter_mut().enumerate() {
             let of_stream = made * source.share;
             source.skip(of_stream);
-            if let Some(window) = &mut self.window {
+            for window in self.windows.values_mut() {
                 let walks = pace.base_walks.get(stream).copied().unwrap_or(0.0);
                 let exposed = window
                     .accesses
@@ -195,6 +196,9 @@ impl Program {
         self.tally(tally);
         let spent = made * ns;
         self.count_busy(spent);
+        if waits_ns > 0.0 {
+            self.fetch(kernel, made)?;
+        }
         Ok((spent, over))
     }
 
@@ -252,7 +256,7 @@ impl Program {
         self.owed_ns += touched.paid.time.as_nanos() as f64
             + cold_ns as f64
             + page_ns * f64::from(pages.count());
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             let filled = window.filled.entry(region).or_insert(PageBits::EMPTY);
             *filled = filled.or(pages);
         }

@@ -12,7 +12,28 @@ pub struct Workload {
     pub name: String,
     /// What it models, and where its figures are from; which were chosen.
     pub source: String,
-    /// Who runs.
+    /// Who runs on the machine itself.
+    #[serde(rename = "process", default)]
+    pub processes: Vec<Process>,
+    /// Virtual machines on it.
+    #[serde(rename = "guest", default)]
+    pub guests: Vec<Guest>,
+}
+
+/// A virtual machine, or several alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guest {
+    /// Its name in tables.
+    pub name: String,
+    /// How many of it there are.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Its memory, in whole pageblocks of 2 MiB; more is left out.
+    pub memory: Size,
+    /// Its virtual cores.
+    pub cores: u32,
+    /// Who runs in it.
     #[serde(rename = "process")]
     pub processes: Vec<Process>,
 }
@@ -185,17 +206,58 @@ impl Workload {
         Ok(parsed)
     }
 
+    /// The same programs in one virtual machine, and nothing beside it.
+    #[must_use]
+    pub fn in_guest(self, memory: Size, cores: u32) -> Self {
+        let guest = Guest {
+            name: "guest".to_owned(),
+            count: 1,
+            memory,
+            cores,
+            processes: self.processes,
+        };
+        let guests = std::iter::once(guest).chain(self.guests).collect();
+        Self {
+            processes: Vec::new(),
+            guests,
+            ..self
+        }
+    }
+
     fn check(&self) -> Result<(), WorkloadError> {
         let top = Checker {
             workload: &self.name,
             place: "workload".to_owned(),
         };
-        let some = !self.processes.is_empty();
-        top.require("process", some, "there at least once", 0)?;
+        let some = !self.processes.is_empty() || !self.guests.is_empty();
+        top.require("process", some, "there at least once, or a guest", 0)?;
+        for guest in &self.guests {
+            guest.check(&self.name)?;
+        }
         for process in &self.processes {
-            process.check(&self.name)?;
+            process.check(&self.name, "process")?;
         }
         Ok(())
+    }
+}
+
+impl Guest {
+    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
+        let at = Checker {
+            workload,
+            place: format!("guest {}", self.name),
+        };
+        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require("cores", self.cores > 0, "1 or more", self.cores)?;
+        let bytes = self.memory.0;
+        let fits = (HUGE_PAGE_BYTES..=1 << 40).contains(&bytes);
+        at.require("memory", fits, "2 MiB to 1 TiB", bytes)?;
+        let some = !self.processes.is_empty();
+        at.require("process", some, "there at least once", 0)?;
+        let place = format!("guest {}, process", self.name);
+        self.processes
+            .iter()
+            .try_for_each(|process| process.check(workload, &place))
     }
 }
 
@@ -235,10 +297,10 @@ impl Checker<'_> {
 }
 
 impl Process {
-    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
+    fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadError> {
         let mut at = Checker {
             workload,
-            place: format!("process {}", self.name),
+            place: format!("{kind} {}", self.name),
         };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
@@ -248,7 +310,7 @@ impl Process {
         at.require("size", bytes <= 1 << 40, "1 TiB in all at the most", bytes)?;
         at.require("phase", !self.phases.is_empty(), "there at least once", 0)?;
         for (number, phase) in (1..).zip(&self.phases) {
-            at.place = format!("process {}, phase {number}", self.name);
+            at.place = format!("{kind} {}, phase {number}", self.name);
             self.check_phase(&at, phase)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod common;
 mod compare;
+mod guests;
 mod managing;
 mod pressure;
 mod sampling;

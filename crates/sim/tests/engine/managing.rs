@@ -3,7 +3,7 @@
 use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
 use hawkeye_manager::{Machine, Manager, Wake};
 use hawkeye_policy::policies;
-use hawkeye_sim::engine::{Engine, EngineSpec};
+use hawkeye_sim::engine::Engine;
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
@@ -11,19 +11,7 @@ use hawkeye_sim::workloads::Workload;
 /// Numbers of the regions that are huge once so many were promoted.
 fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) -> Vec<usize> {
     let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
-    let spec = EngineSpec {
-        memory_bytes: setup.memory_bytes,
-        processor: setup.processor,
-        next_page_prefetch: true,
-        cores: setup.cores,
-        faults: system.faults(),
-        costs: setup.costs,
-        zeroing: system.zeroing(),
-        zeroed_before: true,
-        fragmented: setup.fragmented,
-        seed: setup.seed,
-        sample: setup.sample,
-    };
+    let spec = setup.engine_spec(&system);
     let engine = Engine::new(&spec, workload).unwrap_or_else(|error| panic!("{error}"));
     let (settings, told) = system
         .settings(setup.rate)

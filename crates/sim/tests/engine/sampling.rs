@@ -14,17 +14,8 @@ fn window(sample: u32, window: Duration) -> ProcessSample {
     let setup = small();
     let system = systems::by_name("linux-4k").unwrap_or_else(|error| panic!("{error}"));
     let spec = EngineSpec {
-        memory_bytes: setup.memory_bytes,
-        processor: setup.processor,
-        next_page_prefetch: true,
-        cores: setup.cores,
-        faults: system.faults(),
-        costs: setup.costs,
-        zeroing: None,
-        zeroed_before: false,
-        fragmented: 0.0,
-        seed: 1,
         sample,
+        ..setup.engine_spec(&system)
     };
     let workload = accessing(100.0, SLOW);
     let mut engine = Engine::new(&spec, &workload).unwrap_or_else(|error| panic!("{error}"));
