@@ -81,6 +81,19 @@ pub struct ProcessSample {
 }
 
 impl ProcessSample {
+    /// What is there, where nothing is known of accesses.
+    pub fn population(process: ProcessId, regions: Vec<RegionSample>) -> Self {
+        Self {
+            process,
+            source: CoverageSource::Population,
+            regions,
+            first_touches: 0,
+            overhead: None,
+            cpu_cores: 1.0,
+            terms: Terms::default(),
+        }
+    }
+
     /// Memory in the sampled regions, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         self.regions

@@ -9,8 +9,7 @@
 use hawkeye_policy::policies::ingens::{Ingens, IngensSettings};
 use hawkeye_policy::policies::linux::{LinuxOrder, LinuxSettings, Pace};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CoverageSource, HUGE_PAGE_BYTES, Observation, Policy, ProcessId,
-    ProcessSample, RegionSample, Terms,
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Observation, Policy, ProcessId, ProcessSample, RegionSample,
 };
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HawkEyeHuge, IngensFaults, LinuxBase, LinuxThp,
@@ -201,15 +200,7 @@ impl Server {
         };
         policy.observe(&Observation {
             at: now,
-            processes: vec![ProcessSample {
-                process,
-                source: CoverageSource::Population,
-                regions,
-                first_touches: 0,
-                overhead: None,
-                cpu_cores: 1.0,
-                terms: Terms::default(),
-            }],
+            processes: vec![ProcessSample::population(process, regions)],
             unread: Vec::new(),
             fmfi: Some(self.kernel.figures().fmfi),
         });

@@ -7,9 +7,7 @@
 //! [`Calibration::TABLE_1`]: hawkeye_sim::kernel::Calibration::TABLE_1
 
 use hawkeye_policy::policies::ingens::{Ingens, IngensSettings};
-use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, Observation, Policy, ProcessId, ProcessSample, Terms,
-};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Observation, Policy, ProcessId, ProcessSample};
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, IngensFaults, LinuxBase, LinuxThp, Unzeroed,
 };
@@ -129,15 +127,10 @@ impl Run {
         };
         ingens.observe(&Observation {
             at: self.now,
-            processes: vec![ProcessSample {
+            processes: vec![ProcessSample::population(
                 process,
-                source: CoverageSource::Population,
-                regions: self.kernel.samples(self.space)?,
-                first_touches: 0,
-                overhead: None,
-                cpu_cores: 1.0,
-                terms: Terms::default(),
-            }],
+                self.kernel.samples(self.space)?,
+            )],
             unread: Vec::new(),
             fmfi: Some(self.kernel.figures().fmfi),
         });

@@ -1,7 +1,7 @@
 //! Workloads on systems: one run, or many at once.
 
 use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seat, Seats};
-use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
+use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::workloads::Workload;
@@ -42,6 +42,10 @@ pub struct Setup {
     pub swap: Option<SwapSpec>,
     /// Same-page merging of the memory of virtual machines, if there is any.
     pub merging: Option<MergeSpec>,
+    /// How free memory is zeroed by systems that do so; `None`: as they do.
+    pub zeroing: Option<ZeroingSpec>,
+    /// Whether they had time to zero all of it before anything starts.
+    pub zeroed_before: bool,
     /// Simulated time after which what still runs is left unfinished.
     pub longest: Duration,
 }
@@ -61,35 +65,9 @@ impl Default for Setup {
             guest_fragmented: 0.0,
             swap: None,
             merging: None,
-            longest: Duration::from_secs(100_000),
-        }
-    }
-}
-
-impl Setup {
-    /// This machine as one system has it.
-    pub fn engine_spec(&self, system: &System) -> EngineSpec {
-        let inside = self.guest_system.as_ref().unwrap_or(system);
-        EngineSpec {
-            memory_bytes: self.memory_bytes,
-            processor: self.processor,
-            // Every processor among the presets prefetches translations of streams in some way.
-            next_page_prefetch: true,
-            cores: self.cores,
-            faults: system.faults(),
-            costs: self.costs,
-            zeroing: system.zeroing(),
+            zeroing: None,
             zeroed_before: true,
-            fragmented: self.fragmented,
-            swap: self.swap,
-            merging: self.merging,
-            guests: Some(GuestSpec {
-                faults: inside.faults(),
-                zeroing: inside.zeroing(),
-                fragmented: self.guest_fragmented,
-            }),
-            seed: self.seed,
-            sample: self.sample,
+            longest: Duration::from_secs(100_000),
         }
     }
 }
@@ -135,6 +113,57 @@ pub enum SimulateError {
     Policy(#[from] UnknownPolicy),
 }
 
+impl SimulateError {
+    fn engine(system: &System, workload: &Workload, source: EngineError) -> Self {
+        Self::Engine {
+            workload: workload.name.clone(),
+            system: system.name,
+            source,
+        }
+    }
+}
+
+impl Setup {
+    /// This machine under a system.
+    pub fn engine(&self, system: &System) -> EngineSpec {
+        let zeroing = |own| self.zeroing.unwrap_or(own);
+        let inside = self.guest_system.as_ref().unwrap_or(system);
+        EngineSpec {
+            memory_bytes: self.memory_bytes,
+            processor: self.processor,
+            // Every processor among the presets prefetches translations of streams in some way.
+            next_page_prefetch: true,
+            cores: self.cores,
+            faults: system.faults(),
+            costs: self.costs,
+            zeroing: system.zeroing().map(zeroing),
+            zeroed_before: self.zeroed_before,
+            fragmented: self.fragmented,
+            swap: self.swap,
+            merging: self.merging,
+            guests: Some(GuestSpec {
+                faults: inside.faults(),
+                zeroing: inside.zeroing().map(zeroing),
+                fragmented: self.guest_fragmented,
+            }),
+            seed: self.seed,
+            sample: self.sample,
+        }
+    }
+}
+
+/// A machine with a workload on it, before its first moment, under a system's manager.
+///
+/// # Errors
+/// A machine that can't be built, or a setting that its manager refuses.
+pub fn manager(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+) -> Result<Manager<Engine>, SimulateError> {
+    manage(system, engine(system, workload, setup)?, setup)
+}
+
 /// Runs a workload on a system.
 ///
 /// # Errors
@@ -144,34 +173,17 @@ pub fn simulate(
     workload: &Workload,
     setup: &Setup,
 ) -> Result<Simulated, SimulateError> {
-    let failed = |source| SimulateError::Engine {
-        workload: workload.name.clone(),
-        system: system.name,
-        source,
-    };
-    let inside = setup.guest_system.as_ref().unwrap_or(system);
-    let spec = setup.engine_spec(system);
-    let engine = Engine::new(&spec, workload).map_err(failed)?;
     let (figures, totals) = if workload.guests.is_empty() {
-        let mut manager = manager(system, setup, engine)?;
+        let mut manager = manager(system, workload, setup)?;
         while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
         let (engine, journal) = manager.finish();
         let broken = engine.broken().cloned();
-        (
-            broken.map_or_else(|| Ok(engine.figures()), Err),
-            vec![journal.totals().clone()],
-        )
+        let figures = broken.map_or_else(|| Ok(engine.figures()), Err);
+        (figures, vec![journal.totals().clone()])
     } else {
-        let systems = iter::once(system).chain(iter::repeat(inside));
-        let machine = Seats::new(engine);
-        let mut managers = Vec::new();
-        for (seat, system) in machine.seats().zip(systems) {
-            managers.push(manager(system, setup, seat)?);
-        }
-        take_turns(&machine, &mut managers, setup.longest);
-        let totals = managers.iter().map(|m| m.journal().totals().clone());
-        (machine.figures(), totals.collect())
+        with_guests(system, workload, setup)?
     };
+    let figures = figures.map_err(|e| SimulateError::engine(system, workload, e))?;
     let mut errors = BTreeMap::new();
     for (error, count) in totals.iter().flat_map(|totals| &totals.errors) {
         *errors.entry(*error).or_default() += count;
@@ -185,7 +197,7 @@ pub fn simulate(
             _ => system.name.to_owned(),
         },
         workload: workload.name.clone(),
-        figures: figures.map_err(failed)?,
+        figures,
         promoted: sum(|totals| totals.promoted),
         split: sum(|totals| totals.split),
         recovered_bytes: sum(|totals| totals.recovered_bytes),
@@ -193,25 +205,45 @@ pub fn simulate(
     })
 }
 
-fn manager<M: Machine>(
+/// What came of a run, and what each manager did.
+type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
+
+/// Runs a workload with virtual machines: managers of the host and of all guests take turns, whoever is due first.
+fn with_guests(
     system: &System,
+    workload: &Workload,
     setup: &Setup,
+) -> Result<Ended, SimulateError> {
+    let machine = Seats::new(engine(system, workload, setup)?);
+    let inside = setup.guest_system.as_ref().unwrap_or(system);
+    let systems = iter::once(system).chain(iter::repeat(inside));
+    let managers = machine.seats().zip(systems);
+    let managers = managers.map(|(seat, system)| manage(system, seat, setup));
+    let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
+    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().due()) {
+        let at = next.machine().due();
+        if at >= setup.longest || !machine.advance_to(at) {
+            break;
+        }
+        next.step();
+    }
+    let totals = managers.iter().map(|m| m.journal().totals().clone());
+    Ok((machine.figures(), totals.collect()))
+}
+
+fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine, SimulateError> {
+    let engine = Engine::new(&setup.engine(system), workload);
+    engine.map_err(|source| SimulateError::engine(system, workload, source))
+}
+
+fn manage<M: Machine>(
+    system: &System,
     machine: M,
+    setup: &Setup,
 ) -> Result<Manager<M>, SimulateError> {
     let (settings, told) = system.settings(setup.rate)?;
     let policy = policies::by_name(system.policy(), &told)?;
     Ok(Manager::new(machine, policy, settings)?)
-}
-
-/// Whoever is due first goes on, until all is over or time runs out.
-fn take_turns(machine: &Seats, managers: &mut [Manager<Seat>], longest: Duration) {
-    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().due()) {
-        let at = next.machine().due();
-        if at >= longest || !machine.advance_to(at) {
-            return;
-        }
-        next.step();
-    }
 }
 
 /// One run to be made.

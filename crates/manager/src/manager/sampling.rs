@@ -4,10 +4,7 @@ use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::{
-    CoverageSource, Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy,
-    Terms,
-};
+use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy};
 use std::time::Duration;
 
 /// The sampling clock.
@@ -356,15 +353,9 @@ impl<M: Machine> Manager<M> {
                 continue;
             }
             match self.machine.huge_pages(process) {
-                Ok(regions) => observation.processes.push(ProcessSample {
-                    process,
-                    source: CoverageSource::Population,
-                    regions,
-                    first_touches: 0,
-                    overhead: None,
-                    cpu_cores: 1.0,
-                    terms: Terms::default(),
-                }),
+                Ok(regions) => observation
+                    .processes
+                    .push(ProcessSample::population(process, regions)),
                 Err(error) => {
                     if !matches!(error, MachineError::Gone(_)) {
                         observation.unread.push(process);

@@ -1,5 +1,8 @@
 //! Where programs touch memory for the first time: what fault-ahead is fed with, as the live manager is by its BPF program
-//! (`crates/linux/src/bpf/frontier.bpf.c`), with the same rules.
+//! (`crates/linux/src/bpf/frontier.bpf.c`), whose rules and figures (`frontier.h`) these are.
+//!
+//! What differs: the kernel has no clock of its own, so that a program which takes its steps too fast to be filled ahead of is
+//! reported all the same; nobody is muted; and nothing is lost between threads.
 
 use super::{Kernel, SpaceId};
 use hawkeye_policy::RegionAddr;
@@ -9,13 +12,19 @@ use std::collections::BTreeMap;
 /// Places that are followed in one address space.
 const TRACKS: usize = 8;
 /// Largest distance between two regions of one stream, in regions.
-const LARGEST_STEP: i64 = 64;
-/// Regions in a step at the most where some between were filled ahead.
-const LARGEST_WINDOW: i64 = 64;
+const LARGEST_STEP: i64 = 16;
+/// Steps that may have been filled ahead, at the most.
+const LARGEST_WINDOW: i64 = 128;
 /// First touches in a region that make it dense.
 const DENSE_TOUCHES: u64 = 64;
 /// Steps after which a stream is reported.
 const PROVEN: u32 = 2;
+/// Touches that go on where others were, over touches that don't: kept between these.
+const SCORES: (i32, i32) = (-64, 64);
+/// Of a program under 0, one burst of so many touches
+const BURST: u32 = 256;
+/// in so many is looked at.
+const SKIPPED: u32 = 16;
 
 /// One place.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +50,77 @@ impl Track {
 struct Watched {
     tracks: Vec<Track>,
     turn: usize,
+    score: i32,
+    skipped: u32,
+}
+
+impl Watched {
+    fn goes_on(&mut self) {
+        self.score = (self.score + 1).min(SCORES.1);
+    }
+
+    fn strays(&mut self) {
+        self.score = (self.score - 1).max(SCORES.0);
+    }
+
+    /// One first touch; the advance that it is, if it is one.
+    fn first_touch(&mut self, region: i64) -> Option<Advance> {
+        if self.score < 0 {
+            let burst = self.skipped / BURST;
+            self.skipped = self.skipped.wrapping_add(1);
+            if burst % SKIPPED != 0 {
+                return None;
+            }
+        }
+        let mut tracks = self.tracks.iter_mut();
+        if let Some(track) = tracks.find(|t| t.region == region) {
+            track.touches += 1;
+            self.goes_on();
+            return None;
+        }
+        let mut tracks = self.tracks.iter_mut();
+        if let Some(track) = tracks.find(|t| t.leads_on(region - t.region)) {
+            let dense = track.touches >= DENSE_TOUCHES;
+            let exact = region - track.region == track.step;
+            (track.region, track.touches) = (region, 1);
+            track.advances += 1;
+            let (step, proven) = (track.step as i32, track.advances >= PROVEN);
+            // A leap may be over what was filled, or chance.
+            if exact {
+                self.goes_on();
+            }
+            return (proven && self.score >= 0).then(|| Advance {
+                region: RegionAddr::containing((region as u64) << 21),
+                step,
+                dense,
+            });
+        }
+        self.strays();
+        let near =
+            |t: &&mut Track| t.advances < PROVEN && (region - t.region).abs() <= LARGEST_STEP;
+        if let Some(track) = self.tracks.iter_mut().find(near) {
+            *track = Track {
+                region,
+                step: region - track.region,
+                touches: 1,
+                advances: 1,
+            };
+            return None;
+        }
+        let track = Track {
+            region,
+            step: 0,
+            touches: 1,
+            advances: 0,
+        };
+        if self.tracks.len() < TRACKS {
+            self.tracks.push(track);
+        } else if let Some(oldest) = self.tracks.get_mut(self.turn % TRACKS) {
+            *oldest = track;
+            self.turn += 1;
+        }
+        None
+    }
 }
 
 /// See the module.
@@ -60,49 +140,10 @@ impl Frontier {
         let Some(watched) = self.watched.get_mut(&space) else {
             return;
         };
-        let region = region as i64;
-        let pages = u64::from(pages);
-        if let Some(track) = watched.tracks.iter_mut().find(|t| t.region == region) {
-            track.touches += pages;
-            return;
-        }
-        let mut tracks = watched.tracks.iter_mut();
-        if let Some(track) = tracks.find(|t| t.leads_on(region - t.region)) {
-            let dense = track.touches >= DENSE_TOUCHES;
-            (track.region, track.touches) = (region, pages);
-            track.advances += 1;
-            if track.advances >= PROVEN {
-                let advance = Advance {
-                    region: RegionAddr::containing((region as u64) << 21),
-                    step: track.step as i32,
-                    dense,
-                };
-                self.advances.push((space, advance));
-            }
-            return;
-        }
-        let near =
-            |t: &&mut Track| t.advances < PROVEN && (region - t.region).abs() <= LARGEST_STEP;
-        if let Some(track) = watched.tracks.iter_mut().find(near) {
-            *track = Track {
-                region,
-                step: region - track.region,
-                touches: pages,
-                advances: 1,
-            };
-            return;
-        }
-        let track = Track {
-            region,
-            step: 0,
-            touches: pages,
-            advances: 0,
-        };
-        if watched.tracks.len() < TRACKS {
-            watched.tracks.push(track);
-        } else if let Some(oldest) = watched.tracks.get_mut(watched.turn % TRACKS) {
-            *oldest = track;
-            watched.turn += 1;
+        for _ in 0..pages {
+            let advance = watched.first_touch(region as i64);
+            self.advances
+                .extend(advance.map(|advance| (space, advance)));
         }
     }
 }

@@ -1,25 +1,15 @@
 //! Which regions are promoted first.
 
 use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
-use hawkeye_manager::{Machine, Manager, Wake};
-use hawkeye_policy::policies;
-use hawkeye_sim::engine::Engine;
-use hawkeye_sim::simulate::Setup;
+use hawkeye_manager::{Machine, Wake};
+use hawkeye_sim::simulate::{Setup, manager};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
 
 /// Numbers of the regions that are huge once so many were promoted.
 fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) -> Vec<usize> {
     let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
-    let spec = setup.engine_spec(&system);
-    let engine = Engine::new(&spec, workload).unwrap_or_else(|error| panic!("{error}"));
-    let (settings, told) = system
-        .settings(setup.rate)
-        .unwrap_or_else(|error| panic!("{error}"));
-    let policy =
-        policies::by_name(system.policy(), &told).unwrap_or_else(|error| panic!("{error}"));
-    let mut manager =
-        Manager::new(engine, policy, settings).unwrap_or_else(|error| panic!("{error}"));
+    let mut manager = manager(&system, workload, setup).unwrap_or_else(|error| panic!("{error}"));
     while manager.journal().totals().promoted < count {
         assert_eq!(manager.step(), Wake::Deadline, "it ended too soon");
     }

@@ -3,7 +3,8 @@
 use crate::common::{accessing, small};
 use hawkeye_manager::Machine;
 use hawkeye_policy::{Needs, ProcessSample};
-use hawkeye_sim::engine::{Engine, EngineSpec};
+use hawkeye_sim::engine::Engine;
+use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::systems;
 use std::time::Duration;
 
@@ -11,14 +12,11 @@ use std::time::Duration;
 const SLOW: &str = r#"stream = [{ area = "data", pattern = "random", cycles = 20000.0 }]"#;
 
 fn window(sample: u32, window: Duration) -> ProcessSample {
-    let setup = small();
+    let setup = Setup { sample, ..small() };
     let system = systems::by_name("linux-4k").unwrap_or_else(|error| panic!("{error}"));
-    let spec = EngineSpec {
-        sample,
-        ..setup.engine_spec(&system)
-    };
     let workload = accessing(100.0, SLOW);
-    let mut engine = Engine::new(&spec, &workload).unwrap_or_else(|error| panic!("{error}"));
+    let mut engine =
+        Engine::new(&setup.engine(&system), &workload).unwrap_or_else(|error| panic!("{error}"));
     let _ = engine.wait_until(Duration::from_secs(2));
     let process = engine.processes()[0];
     let needs = Needs::CoverageAndOverhead;
