@@ -1,6 +1,6 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seat, Seats};
+use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
 use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
@@ -46,6 +46,8 @@ pub struct Setup {
     pub zeroing: Option<ZeroingSpec>,
     /// Whether they had time to zero all of it before anything starts.
     pub zeroed_before: bool,
+    /// Whether systems that can do so fill memory ahead of programs, as on a live machine, in place of zeroing free memory.
+    pub fault_ahead: bool,
     /// Simulated time after which what still runs is left unfinished.
     pub longest: Duration,
 }
@@ -67,6 +69,7 @@ impl Default for Setup {
             merging: None,
             zeroing: None,
             zeroed_before: true,
+            fault_ahead: false,
             longest: Duration::from_secs(100_000),
         }
     }
@@ -126,7 +129,11 @@ impl SimulateError {
 impl Setup {
     /// This machine under a system.
     pub fn engine(&self, system: &System) -> EngineSpec {
-        let zeroing = |own| self.zeroing.unwrap_or(own);
+        let fills = |system: &System| self.fault_ahead && system.fills_ahead();
+        let zeroing = |system: &System| {
+            let own = system.zeroing().filter(|_| !fills(system));
+            own.map(|own| self.zeroing.unwrap_or(own))
+        };
         let inside = self.guest_system.as_ref().unwrap_or(system);
         EngineSpec {
             memory_bytes: self.memory_bytes,
@@ -136,14 +143,16 @@ impl Setup {
             cores: self.cores,
             faults: system.faults(),
             costs: self.costs,
-            zeroing: system.zeroing().map(zeroing),
+            zeroing: zeroing(system),
+            fault_ahead: fills(system),
             zeroed_before: self.zeroed_before,
             fragmented: self.fragmented,
             swap: self.swap,
             merging: self.merging,
             guests: Some(GuestSpec {
                 faults: inside.faults(),
-                zeroing: inside.zeroing().map(zeroing),
+                zeroing: zeroing(inside),
+                fault_ahead: fills(inside),
                 fragmented: self.guest_fragmented,
             }),
             seed: self.seed,

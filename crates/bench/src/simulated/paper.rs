@@ -1,22 +1,29 @@
 //! The paper's tables on the simulated machine: every figure beside the published one.
 
+mod machines;
 mod tables;
 
-pub use tables::TABLES;
+use machines::MACHINES;
 
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
-use hawkeye_sim::workloads::Size;
+use hawkeye_sim::workloads::{Size, Workload};
 use hawkeye_sim::{systems, workloads};
 use serde::Serialize;
-use std::fmt;
+use std::{fmt, iter};
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// From start to end.
     Seconds,
+    /// This phase (counted from 0).
+    PhaseSeconds(usize),
     /// How much faster than under base pages (`linux-4k`).
     SpeedUp,
+    /// How much faster than under this system.
+    SpeedUpOver(&'static str),
+    /// How much longer this phase takes than under this system, in per cent.
+    SlowerPercent(&'static str, usize),
     /// Cycles in page walks, per cent of all.
     OverheadPercent,
     /// Millions.
@@ -32,16 +39,18 @@ pub enum Measure {
 /// One figure of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The workload.
+    /// The workload; of `A, B` the second begins a minute after the first.
     pub workload: &'static str,
     /// The program of it; the mean of all of this name.
     pub program: &'static str,
-    /// The system.
+    /// The system; with another one in virtual machines, `HOST/GUESTS`.
     pub system: &'static str,
     /// What is compared.
     pub measure: Measure,
     /// What was published.
     pub paper: f64,
+    /// The upper end, where a range was published.
+    pub up_to: Option<f64>,
 }
 
 /// One of the paper's tables.
@@ -61,6 +70,11 @@ pub struct Table {
     pub notes: &'static [&'static str],
 }
 
+/// All of them.
+pub fn tables() -> impl Iterator<Item = &'static Table> {
+    tables::TABLES.iter().chain(&MACHINES)
+}
+
 /// A figure beside the published one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beside {
@@ -74,9 +88,11 @@ pub struct Beside {
     pub unit: &'static str,
     /// As published.
     pub paper: f64,
+    /// The upper end, where a range was published.
+    pub up_to: Option<f64>,
     /// As simulated; nothing where the program did not come so far.
     pub simulated: Option<f64>,
-    /// Simulated over published, less 1, in per cent.
+    /// Simulated over published, less 1, in per cent; of a range over its nearer end, and 0 within.
     pub error_percent: Option<f64>,
 }
 
@@ -100,34 +116,34 @@ pub struct PaperReport {
 pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for figure in table.figures {
-        let base = (figure.workload, "linux-4k");
-        let own = (figure.workload, figure.system);
-        let needs_base = figure.measure == Measure::SpeedUp;
-        for run in [Some(own), needs_base.then_some(base)]
-            .into_iter()
-            .flatten()
-        {
-            if !wanted.contains(&run) {
-                wanted.push(run);
+        let base = figure.measure.base();
+        for system in iter::once(figure.system).chain(base) {
+            if !wanted.contains(&(figure.workload, system)) {
+                wanted.push((figure.workload, system));
             }
         }
     }
-    let setup = (table.setup)();
     let mut made = Vec::new();
     for (workload, system) in &wanted {
-        let mut workload = workloads::by_name(workload).map_err(|e| e.to_string())?;
+        let mut setup = (table.setup)();
+        let mut workload = mix(workload)?;
         if let Some(memory) = table.guest {
             workload = workload.in_guest(memory, setup.cores);
         }
-        let system = systems::by_name(system).map_err(|e| e.to_string())?;
-        made.push((workload, system));
+        let (host, inside) = match system.split_once('/') {
+            Some((host, inside)) => (host, Some(inside)),
+            None => (*system, None),
+        };
+        let system = |name| systems::by_name(name).map_err(|e| e.to_string());
+        setup.guest_system = inside.map(system).transpose()?;
+        made.push((workload, system(host)?, setup));
     }
     let jobs: Vec<Job> = made
         .iter()
-        .map(|(workload, system)| Job {
+        .map(|(workload, system, setup)| Job {
             system: *system,
             workload,
-            setup,
+            setup: *setup,
         })
         .collect();
     let results = simulate_all(&jobs, threads).map_err(|e| e.to_string())?;
@@ -144,6 +160,22 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     })
 }
 
+/// From one program of a mix to the next, in seconds.
+const LATER_S: f64 = 60.0;
+
+/// The workload of that name, or those.
+fn mix(names: &str) -> Result<Workload, String> {
+    let mut mixed: Option<Workload> = None;
+    for name in names.split(", ") {
+        let next = workloads::by_name(name).map_err(|e| e.to_string())?;
+        mixed = Some(match mixed {
+            Some(before) => before.then(next, LATER_S),
+            None => next,
+        });
+    }
+    mixed.ok_or_else(|| "a figure without a workload".to_owned())
+}
+
 impl Figure {
     fn beside(&self, results: &[Simulated]) -> Beside {
         let simulated = self.value(results);
@@ -153,22 +185,35 @@ impl Figure {
             system: self.system,
             unit: self.measure.unit(),
             paper: self.paper,
+            up_to: self.up_to,
             simulated,
-            error_percent: simulated.map(|value| (value / self.paper - 1.0) * 100.0),
+            error_percent: simulated.map(|value| {
+                let nearest = value.clamp(self.paper, self.up_to.unwrap_or(self.paper));
+                (value / nearest - 1.0) * 100.0
+            }),
         }
     }
 
     fn value(&self, results: &[Simulated]) -> Option<f64> {
-        if self.measure == Measure::SpeedUp {
-            let seconds = |system| {
-                let figure = Self {
-                    system,
-                    measure: Measure::Seconds,
-                    ..*self
-                };
-                figure.value(results)
+        let seconds = |system, measure| {
+            let figure = Self {
+                system,
+                measure,
+                ..*self
             };
-            return Some(seconds("linux-4k")? / seconds(self.system)?);
+            figure.value(results)
+        };
+        match self.measure {
+            Measure::SlowerPercent(base, phase) => {
+                let of = |system| seconds(system, Measure::PhaseSeconds(phase));
+                return Some((of(self.system)? / of(base)? - 1.0) * 100.0);
+            }
+            measure => {
+                if let Some(base) = measure.base() {
+                    let of = |system| seconds(system, Measure::Seconds);
+                    return Some(of(base)? / of(self.system)?);
+                }
+            }
         }
         let found = |r: &&Simulated| r.workload == self.workload && r.system == self.system;
         let run = results.iter().find(found)?;
@@ -178,7 +223,14 @@ impl Figure {
             .map(|program| {
                 let phase = |n: usize| program.phases.get(n);
                 Some(match self.measure {
-                    Measure::Seconds | Measure::SpeedUp => program.wall_s,
+                    Measure::SpeedUp
+                    | Measure::SpeedUpOver(_)
+                    | Measure::SlowerPercent(..)
+                    | Measure::Seconds => program.wall_s,
+                    Measure::PhaseSeconds(n) => {
+                        let phase = phase(n)?;
+                        phase.end_s - phase.start_s
+                    }
                     Measure::OverheadPercent => program.overhead_percent,
                     Measure::MillionFaults => program.faults as f64 / 1e6,
                     Measure::ResidentGib(n) => phase(n)?.rss_bytes as f64 / f64::from(1 << 30),
@@ -198,10 +250,20 @@ impl Figure {
 }
 
 impl Measure {
+    /// The system that it compares with.
+    fn base(self) -> Option<&'static str> {
+        match self {
+            Self::SpeedUp => Some("linux-4k"),
+            Self::SpeedUpOver(base) | Self::SlowerPercent(base, _) => Some(base),
+            _ => None,
+        }
+    }
+
     fn unit(self) -> &'static str {
         match self {
-            Self::Seconds => "s",
-            Self::SpeedUp => "x",
+            Self::Seconds | Self::PhaseSeconds(_) => "s",
+            Self::SpeedUp | Self::SpeedUpOver(_) => "x",
+            Self::SlowerPercent(..) => "% slower",
             Self::OverheadPercent => "% overhead",
             Self::MillionFaults => "M faults",
             Self::ResidentGib(_) => "GiB",
@@ -227,12 +289,15 @@ impl fmt::Display for PaperReport {
             };
             let simulated = row.simulated.map_or("-".to_owned(), number);
             let error = row.error_percent.map(|e| format!("{e:+.1} %"));
+            let paper = match row.up_to {
+                Some(up_to) => format!("{}-{}", number(row.paper), number(up_to)),
+                None => number(row.paper),
+            };
             writeln!(
                 f,
-                "  {:<12} {:<12} {:>9} {simulated:>9} {:<10} {:>7}",
+                "  {:<12} {:<12} {paper:>9} {simulated:>9} {:<10} {:>7}",
                 row.program,
                 row.system,
-                number(row.paper),
                 row.unit,
                 error.unwrap_or_default(),
             )?;

@@ -77,6 +77,10 @@ struct Machine {
     #[arg(long, value_name = "PAGES_PER_S")]
     merge: Option<u64>,
 
+    /// Fill memory ahead of programs where the system can (`hawkeye`), in place of zeroing free memory.
+    #[arg(long)]
+    fault_ahead: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -158,6 +162,7 @@ impl Machine {
             guest_fragmented: self.guest_fragment,
             swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
             merging: self.merge.map(|pages_per_s| MergeSpec { pages_per_s }),
+            fault_ahead: self.fault_ahead,
             ..Setup::default()
         })
     }
@@ -241,14 +246,14 @@ impl Compare {
 
 impl Paper {
     fn execute(self) -> Result<()> {
-        let known = || paper::TABLES.map(|table| table.name).join(", ");
         for name in &self.names {
-            if !paper::TABLES.iter().any(|table| table.name == name) {
-                bail!("there is no table {name:?}; there are {}", known());
+            if !paper::tables().any(|table| table.name == name) {
+                let known: Vec<&str> = paper::tables().map(|table| table.name).collect();
+                bail!("there is no table {name:?}; there are {}", known.join(", "));
             }
         }
         let mut reports = Vec::new();
-        for table in &paper::TABLES {
+        for table in paper::tables() {
             if !self.names.is_empty() && !self.names.iter().any(|name| name == table.name) {
                 continue;
             }

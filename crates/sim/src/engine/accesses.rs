@@ -6,6 +6,7 @@
 
 use super::layout::Lot;
 use crate::bits::PageBits;
+use crate::mmu::CACHE_LINE_BYTES;
 use crate::mmu::scatter::Scatter;
 use crate::mmu::translation::Access;
 use crate::rng::Rng;
@@ -15,6 +16,7 @@ use rand_distr::{Distribution, Zipf};
 use std::ops::Range;
 
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
+const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 /// How often a page that is not in use is drawn again before the next one in use is taken.
 const DRAWS: u32 = 64;
 
@@ -86,6 +88,11 @@ impl Source {
         })
     }
 
+    /// Whether its accesses lie scattered. What is swept has left the caches again when it comes round.
+    pub(super) fn is_scattered(&self) -> bool {
+        !matches!(self.shape, Shape::Stride { .. })
+    }
+
     /// Whether there is anything to access.
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
@@ -141,6 +148,63 @@ impl Source {
             let far = accesses.round() as u128 * u128::from(*bytes);
             *at = ((u128::from(*at) + far) % u128::from(length)) as u64;
         }
+    }
+
+    /// Lines of memory that it touches in `time_s`, with so many accesses per second.
+    pub(super) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
+        let used = self.used as f64 * LINES_PER_PAGE;
+        match &self.shape {
+            Shape::Random => used * touched(per_s * time_s / used.max(1.0)),
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                (per_s * time_s * each).min(all)
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * time_s * pages / self.used.max(1) as f64;
+                let groups = zipf_ranks(pages, *theta).map(|(chance, width)| {
+                    width * touched(accesses * chance / total / LINES_PER_PAGE)
+                });
+                groups.sum::<f64>() / pages * used
+            }
+        }
+    }
+
+    /// How many lines an access brings in that don't stay in the cache for longer than `stays_s`.
+    pub(super) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
+        match &self.shape {
+            Shape::Random => {
+                let used = self.used.max(1) as f64 * LINES_PER_PAGE;
+                (-per_s * stays_s / used).exp()
+            }
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                if per_s * stays_s * each < all {
+                    each
+                } else {
+                    0.0
+                }
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * stays_s * pages / self.used.max(1) as f64;
+                let groups = zipf_ranks(pages, *theta).map(|(chance, width)| {
+                    let share = chance / total;
+                    width * share * (-accesses * share / LINES_PER_PAGE).exp()
+                });
+                groups.sum()
+            }
+        }
+    }
+
+    /// Lines of a stride's round, and how many of them an access comes to.
+    fn strided(&self, bytes: u64) -> (f64, f64) {
+        let line = CACHE_LINE_BYTES as f64;
+        let used = (self.used * BASE_PAGE_BYTES) as f64;
+        (
+            used / line.max(bytes as f64),
+            (bytes as f64 / line).min(1.0),
+        )
     }
 
     /// How many of these pages of a region of the lot (by number) one access touches for the first time in a while.

@@ -1,10 +1,11 @@
 //! Time goes on.
 
-use super::Engine;
 use super::figures::Outcome;
 use super::guests::Guest;
 use super::measuring::KernelOrEngine;
+use super::neighbour::Traffic;
 use super::program::{Life, Program, Work};
+use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
@@ -30,8 +31,11 @@ impl Engine {
             for index in 0..self.programs.len() {
                 self.run(index, step, share);
             }
+            self.fill_ahead(step);
             self.run_guests(step, share);
-            self.kernel.step(step);
+            let done = self.kernel.step(step);
+            let neighbour = &mut self.measuring.neighbour;
+            neighbour.note(&done, step, Traffic::default());
             self.now += step;
             self.mark_accessed();
             self.see_remapped();
@@ -78,7 +82,10 @@ impl Engine {
         let machines = self.guests.iter().map(|guest| &*guest.machine);
         for machine in machines.chain([self]) {
             if machine.programs.iter().any(filling) {
-                longest = longest.min(FILLING_STEP);
+                longest = longest.min(match machine.filler {
+                    Some(_) => filler::FILLING_STEP,
+                    None => FILLING_STEP,
+                });
             }
             if machine.swaps() {
                 longest = longest.min(SWAPPING_STEP);

@@ -85,6 +85,10 @@ pub struct EngineFigures {
     pub guests: Vec<GuestFigures>,
     /// CPU time of the manager.
     pub manager_cpu_s: f64,
+    /// Memory that was filled ahead of programs, in bytes.
+    pub filled_ahead_bytes: u64,
+    /// CPU time of the thread that did so.
+    pub filling_cpu_s: f64,
     /// CPU time of the thread that zeroes free memory.
     pub zeroing_cpu_s: f64,
     /// CPU time of kswapd.

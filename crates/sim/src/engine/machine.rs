@@ -2,7 +2,9 @@
 
 use super::EngineError;
 use super::figures::{EngineFigures, seconds};
+use super::filler::Filler;
 use super::guests::{Guest, Turn};
+use super::neighbour::Neighbour;
 use super::program::{Life, Program};
 use super::running::Measuring;
 use crate::kernel::fault_policies::FaultPolicy;
@@ -12,7 +14,7 @@ use crate::kernel::{
 use crate::memory::Fragmenter;
 use crate::mmu::Processor;
 use crate::workloads::{Process, Workload};
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub struct EngineSpec {
     pub swap: Option<SwapSpec>,
     /// Same-page merging of the memory of virtual machines, if there is any.
     pub merging: Option<MergeSpec>,
+    /// Whether memory is filled ahead of programs, by a thread on a core of its own.
+    pub fault_ahead: bool,
     /// What virtual machines run; what this machine does if nothing is said.
     pub guests: Option<GuestSpec>,
     /// Chooses everything that is left to chance.
@@ -57,6 +61,8 @@ pub struct GuestSpec {
     pub faults: Arc<dyn FaultPolicy>,
     /// Their threads that zero free memory, if there are any.
     pub zeroing: Option<ZeroingSpec>,
+    /// Whether memory is filled ahead of their programs.
+    pub fault_ahead: bool,
     /// How fragmented their memory is at first (0-1).
     pub fragmented: f64,
 }
@@ -77,6 +83,7 @@ pub struct Engine {
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
     pub(super) guests: Vec<Guest>,
+    pub(super) filler: Option<Filler>,
     /// Where managers take turns: the turn of its own.
     pub(super) turn: Option<Turn>,
     /// When pages that were accessed were last made known to reclaim.
@@ -167,6 +174,11 @@ impl Engine {
                 )?);
             }
         }
+        if spec.fault_ahead {
+            for program in &programs {
+                kernel.watch_first_touches(program.space);
+            }
+        }
         Ok(Self {
             kernel,
             cores: spec.cores,
@@ -174,10 +186,12 @@ impl Engine {
                 accesses: spec.sample,
                 warm_up: spec.sample.saturating_mul(EngineSpec::WARM_UP_SAMPLES),
                 ghz: spec.processor.ghz,
+                neighbour: Neighbour::new(&spec.processor),
             },
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
+            filler: spec.fault_ahead.then(Filler::new),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
@@ -210,12 +224,15 @@ impl Engine {
             Life::Ended(_, at) => at,
             Life::ToCome | Life::Alive => self.now,
         });
+        let filler = self.filler.as_ref();
         let thread = |thread| seconds(self.kernel.thread_time(thread));
         EngineFigures {
             wall_s: seconds(ends.max().unwrap_or_default()),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
             guests: self.guests.iter().map(Guest::figures).collect(),
             manager_cpu_s: seconds(self.manager_cpu),
+            filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
+            filling_cpu_s: filler.map_or(0.0, |f| seconds(f.cpu)),
             zeroing_cpu_s: thread(KernelThread::Zeroing),
             kswapd_cpu_s: thread(KernelThread::Kswapd),
             merging_cpu_s: thread(KernelThread::Merging),

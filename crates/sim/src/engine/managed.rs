@@ -241,6 +241,17 @@ impl Machine for Engine {
         })
     }
 
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let filler = self.filler.as_mut();
+        filler.map_or(0, |filler| filler.take_filled(process))
+    }
+
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(filler) = &mut self.filler {
+            filler.allow(process, room_bytes);
+        }
+    }
+
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
         let space = self.space_of(process)?;
         let figures = self.kernel.space_figures(space);

@@ -6,7 +6,7 @@ use super::figures::Tally;
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access as Touch, Kernel, KernelError};
-use crate::mmu::translation::{Access, Fault, TranslationCounters, Work as CoreWork};
+use crate::mmu::translation::{Access, Fault, LeafSize, TranslationCounters, Work as CoreWork};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
@@ -37,7 +37,34 @@ const RAREST: f64 = 1000.0;
 /// up to so many times.
 const MOST_TIMES: f64 = 50.0;
 
+/// Times that each line of tables is accessed before the first sample of a phase, so that the caches hold what they hold in
+/// the long run.
+const WARM: f64 = 3.0;
+/// Streams with a smaller share of accesses find in the caches what the others leave them.
+const RARE: f64 = 0.05;
+/// Entries of a line of tables.
+const ENTRIES_PER_LINE: f64 = 8.0;
+
 impl Program {
+    /// Accesses that a phase begins with before any counts.
+    pub(super) fn to_warm_up(&self) -> u32 {
+        let Work::Accesses { sources, .. } = &self.work else {
+            return 0;
+        };
+        let often = |s: &&Source| s.share >= RARE && s.is_scattered();
+        let needed = sources.iter().filter(often).map(|source| {
+            let size = |number: &usize| {
+                let region = self.lots.get(source.lot)?.region(*number);
+                self.seen.size(self.seen_space, region)
+            };
+            let regions = source.regions.clone();
+            let base = regions.filter(|n| size(n) == Some(LeafSize::Base)).count();
+            let entries = base * usize::from(PAGES_PER_REGION);
+            WARM * entries as f64 / ENTRIES_PER_LINE / source.share
+        });
+        needed.fold(0.0, f64::max) as u32
+    }
+
     /// Makes accesses of the phase under way; what they cost.
     pub(super) fn measure(
         &mut self,
@@ -46,7 +73,11 @@ impl Program {
         accesses: u32,
     ) -> Result<Pace, KernelOrEngine> {
         // Put back below: drawing needs the rest of the program too.
-        let Work::Accesses { left, mut sources } = std::mem::replace(&mut self.work, Work::Begin)
+        let Work::Accesses {
+            left,
+            idle_ns,
+            mut sources,
+        } = std::mem::replace(&mut self.work, Work::Begin)
         else {
             return Ok(Pace {
                 at: now,
@@ -57,7 +88,11 @@ impl Program {
         };
         let sampled = self.sample(kernel, &mut sources, accesses);
         let shares: Vec<(f64, f64)> = sources.iter().map(|s| (s.share, s.cycles)).collect();
-        self.work = Work::Accesses { left, sources };
+        self.work = Work::Accesses {
+            left,
+            idle_ns,
+            sources,
+        };
         let mut pace = Pace {
             at: now,
             cycles: 0.0,

@@ -30,7 +30,12 @@ pub(super) enum Work {
     /// Regions of a lot, the next one first.
     Regions { lot: usize, next: usize, end: usize },
     /// Accesses left, from these sources.
-    Accesses { left: f64, sources: Vec<Source> },
+    Accesses {
+        left: f64,
+        /// Without work, after each.
+        idle_ns: f64,
+        sources: Vec<Source>,
+    },
     /// Nanoseconds left.
     Waiting(f64),
 }

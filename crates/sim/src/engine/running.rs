@@ -3,6 +3,7 @@
 use super::EngineError;
 use super::accesses::Source;
 use super::measuring::KernelOrEngine;
+use super::neighbour::Neighbour;
 use super::program::{Exposed, Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
@@ -15,10 +16,13 @@ pub(super) struct Measuring {
     pub(super) accesses: u32,
     pub(super) warm_up: u32,
     pub(super) ghz: f64,
+    pub(super) neighbour: Neighbour,
 }
 
 /// From one measurement to the next, at least.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// Accesses before the first sample of a phase, at the most.
+const MOST_TO_WARM_UP: u32 = 5_000_000;
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
 
@@ -119,6 +123,7 @@ impl Program {
             Phase::Access {
                 ideal_s,
                 accesses,
+                idle_ns,
                 streams,
             } => {
                 let total: f64 = streams.iter().map(|stream| stream.weight).sum();
@@ -134,11 +139,16 @@ impl Program {
                 let cycles: f64 = sources.iter().map(|s| s.share * s.cycles).sum();
                 let by_time = |s: f64| s * 1e9 * measuring.ghz / cycles;
                 let left = accesses.or(ideal_s.map(by_time)).unwrap_or(0.0);
-                Work::Accesses { left, sources }
+                Work::Accesses {
+                    left,
+                    idle_ns: *idle_ns,
+                    sources,
+                }
             }
         };
         if matches!(self.work, Work::Accesses { .. }) {
-            self.measure(kernel, now, measuring.warm_up)?;
+            let accesses = self.to_warm_up().clamp(measuring.warm_up, MOST_TO_WARM_UP);
+            self.measure(kernel, now, accesses)?;
             self.changed = true;
         }
         Ok(())
@@ -166,11 +176,21 @@ impl Program {
             }
         }
         let waits_ns = self.swap_wait_ns(kernel);
-        let (Some(pace), Work::Accesses { left, sources }) = (&self.pace, &mut self.work) else {
+        let (
+            Some(pace),
+            Work::Accesses {
+                left,
+                idle_ns,
+                sources,
+            },
+        ) = (&self.pace, &mut self.work)
+        else {
             return Ok((0.0, true));
         };
-        let ns = pace.cycles / measuring.ghz;
-        let made = left.min(left_ns / (ns + waits_ns));
+        let slowed = measuring.neighbour.slowed_by(sources, pace.cycles);
+        let ns = (pace.cycles + slowed) / measuring.ghz;
+        let spent_ns = ns + *idle_ns;
+        let made = left.min(left_ns / (spent_ns + waits_ns));
         *left -= made;
         for (stream, source) in sources.iter_mut().enumerate() {
             let of_stream = made * source.share;
@@ -192,10 +212,11 @@ impl Program {
         }
         // A fraction of an access that rounding leaves undone.
         let over = *left < 0.5;
-        let tally = pace.tally(made);
+        let mut tally = pace.tally(made);
+        tally.cycles += made * slowed;
         self.tally(tally);
-        let spent = made * ns;
-        self.count_busy(spent);
+        let spent = made * spent_ns;
+        self.count_busy(made * ns);
         if waits_ns > 0.0 {
             self.fetch(kernel, made)?;
         }

@@ -115,6 +115,9 @@ pub enum Phase {
         ideal_s: Option<f64>,
         /// how many accesses it makes.
         accesses: Option<f64>,
+        /// Time without work after each access, in nanoseconds: of a program that waits for requests.
+        #[serde(default)]
+        idle_ns: f64,
         /// Where the accesses go.
         #[serde(rename = "stream")]
         streams: Vec<Stream>,
@@ -222,6 +225,25 @@ impl Workload {
             guests,
             ..self
         }
+    }
+
+    /// The same, and the programs and virtual machines of another workload `after_s` seconds later.
+    #[must_use]
+    pub fn then(mut self, other: Self, after_s: f64) -> Self {
+        let later = |mut process: Process| {
+            process.start_s += after_s;
+            process
+        };
+        self.name = format!("{}, {}", self.name, other.name);
+        self.source = format!("{}\n{}", self.source, other.source);
+        self.processes
+            .extend(other.processes.into_iter().map(later));
+        self.guests
+            .extend(other.guests.into_iter().map(|guest| Guest {
+                processes: guest.processes.into_iter().map(later).collect(),
+                ..guest
+            }));
+        self
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
@@ -338,8 +360,10 @@ impl Process {
             Phase::Access {
                 ideal_s,
                 accesses,
+                idle_ns,
                 streams,
             } => {
+                at.time("idle_ns", *idle_ns)?;
                 let given = ideal_s.is_some() != accesses.is_some();
                 at.require("ideal_s", given, "given, or else accesses", "both or none")?;
                 at.time("ideal_s", ideal_s.unwrap_or(0.0))?;

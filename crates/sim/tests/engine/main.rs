@@ -2,6 +2,7 @@
 
 mod common;
 mod compare;
+mod fault_ahead;
 mod guests;
 mod managing;
 mod pressure;

@@ -3,7 +3,7 @@
 use crate::engine::figures::{GuestFigures, Outcome};
 use crate::engine::machine::FIRST_PID;
 use crate::engine::program::Life;
-use crate::engine::{Engine, EngineError, EngineSpec};
+use crate::engine::{Engine, EngineError, EngineSpec, GuestSpec};
 use crate::kernel::{HugeAdvice, SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
 use crate::workloads::Guest as GuestWorkload;
@@ -43,16 +43,20 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
         let inside = host.guests.clone();
-        let (faults, zeroing, fragmented) = inside.map_or_else(
-            || (host.faults.clone(), host.zeroing, host.fragmented),
-            |inside| (inside.faults, inside.zeroing, inside.fragmented),
-        );
+        let own = GuestSpec {
+            faults: host.faults.clone(),
+            zeroing: host.zeroing,
+            fault_ahead: host.fault_ahead,
+            fragmented: host.fragmented,
+        };
+        let inside = inside.unwrap_or(own);
         let spec = EngineSpec {
             memory_bytes: guest.memory.0,
             cores: guest.cores,
-            faults,
-            zeroing,
-            fragmented,
+            faults: inside.faults,
+            zeroing: inside.zeroing,
+            fault_ahead: inside.fault_ahead,
+            fragmented: inside.fragmented,
             swap: None,
             merging: None,
             guests: None,

@@ -30,7 +30,11 @@ impl Engine {
                 self.settle(number, Some(index));
             }
             if let Some(guest) = self.guests.get_mut(number) {
-                guest.machine.kernel.step(step);
+                let done = guest.machine.kernel.step(step);
+                // The host's thread works in the same caches.
+                let hosts = self.measuring.neighbour.traffic;
+                guest.machine.measuring.neighbour.note(&done, step, hosts);
+                guest.machine.fill_ahead(step);
                 if let Some(error) = guest.machine.broken.take() {
                     self.broken = Some(error);
                 }
