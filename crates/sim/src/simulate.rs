@@ -1,15 +1,16 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec};
-use crate::kernel::KernelCosts;
+use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
+use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Wake};
+use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use thiserror::Error;
@@ -33,6 +34,20 @@ pub struct Setup {
     pub rate: Option<Rate>,
     /// Accesses in a sample.
     pub sample: u32,
+    /// The system of virtual machines, where the workload has any; `None`: the same as on the machine itself.
+    pub guest_system: Option<System>,
+    /// How fragmented the memory of virtual machines is at first (0-1).
+    pub guest_fragmented: f64,
+    /// Where pages are swapped to, if anywhere.
+    pub swap: Option<SwapSpec>,
+    /// Same-page merging of the memory of virtual machines, if there is any.
+    pub merging: Option<MergeSpec>,
+    /// How free memory is zeroed by systems that do so; `None`: as they do.
+    pub zeroing: Option<ZeroingSpec>,
+    /// Whether they had time to zero all of it before anything starts.
+    pub zeroed_before: bool,
+    /// Whether systems that can do so fill memory ahead of programs, as on a live machine, in place of zeroing free memory.
+    pub fault_ahead: bool,
     /// Simulated time after which what still runs is left unfinished.
     pub longest: Duration,
 }
@@ -48,6 +63,13 @@ impl Default for Setup {
             fragmented: 0.0,
             rate: None,
             sample: EngineSpec::DEFAULT_SAMPLE,
+            guest_system: None,
+            guest_fragmented: 0.0,
+            swap: None,
+            merging: None,
+            zeroing: None,
+            zeroed_before: true,
+            fault_ahead: false,
             longest: Duration::from_secs(100_000),
         }
     }
@@ -56,14 +78,14 @@ impl Default for Setup {
 /// What came of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// The system.
+    /// The system; with another one in its virtual machines, `HOST/GUESTS`.
     pub system: String,
     /// The workload.
     pub workload: String,
     /// Programs and threads.
     #[serde(flatten)]
     pub figures: EngineFigures,
-    /// Regions that the manager promoted.
+    /// Regions that the manager promoted; with virtual machines, all managers together, here and in what follows.
     pub promoted: u64,
     /// Huge pages that it split.
     pub split: u64,
@@ -107,6 +129,12 @@ impl SimulateError {
 impl Setup {
     /// This machine under a system.
     pub fn engine(&self, system: &System) -> EngineSpec {
+        let fills = |system: &System| self.fault_ahead && system.fills_ahead();
+        let zeroing = |system: &System| {
+            let own = system.zeroing().filter(|_| !fills(system));
+            own.map(|own| self.zeroing.unwrap_or(own))
+        };
+        let inside = self.guest_system.as_ref().unwrap_or(system);
         EngineSpec {
             memory_bytes: self.memory_bytes,
             processor: self.processor,
@@ -115,9 +143,18 @@ impl Setup {
             cores: self.cores,
             faults: system.faults(),
             costs: self.costs,
-            zeroing: system.zeroing(),
-            zeroed_before: true,
+            zeroing: zeroing(system),
+            fault_ahead: fills(system),
+            zeroed_before: self.zeroed_before,
             fragmented: self.fragmented,
+            swap: self.swap,
+            merging: self.merging,
+            guests: Some(GuestSpec {
+                faults: inside.faults(),
+                zeroing: zeroing(inside),
+                fault_ahead: fills(inside),
+                fragmented: self.guest_fragmented,
+            }),
             seed: self.seed,
             sample: self.sample,
         }
@@ -133,11 +170,7 @@ pub fn manager(
     workload: &Workload,
     setup: &Setup,
 ) -> Result<Manager<Engine>, SimulateError> {
-    let engine = Engine::new(&setup.engine(system), workload);
-    let engine = engine.map_err(|source| SimulateError::engine(system, workload, source))?;
-    let (settings, told) = system.settings(setup.rate)?;
-    let policy = policies::by_name(system.policy(), &told)?;
-    Ok(Manager::new(engine, policy, settings)?)
+    manage(system, engine(system, workload, setup)?, setup)
 }
 
 /// Runs a workload on a system.
@@ -149,22 +182,77 @@ pub fn simulate(
     workload: &Workload,
     setup: &Setup,
 ) -> Result<Simulated, SimulateError> {
-    let mut manager = manager(system, workload, setup)?;
-    while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
-    let (engine, journal) = manager.finish();
-    if let Some(error) = engine.broken() {
-        return Err(SimulateError::engine(system, workload, error.clone()));
+    let (figures, totals) = if workload.guests.is_empty() {
+        let mut manager = manager(system, workload, setup)?;
+        while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
+        let (engine, journal) = manager.finish();
+        let broken = engine.broken().cloned();
+        let figures = broken.map_or_else(|| Ok(engine.figures()), Err);
+        (figures, vec![journal.totals().clone()])
+    } else {
+        with_guests(system, workload, setup)?
+    };
+    let figures = figures.map_err(|e| SimulateError::engine(system, workload, e))?;
+    let mut errors = BTreeMap::new();
+    for (error, count) in totals.iter().flat_map(|totals| &totals.errors) {
+        *errors.entry(*error).or_default() += count;
     }
-    let totals = journal.totals();
+    let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum();
     Ok(Simulated {
-        system: system.name.to_owned(),
+        system: match setup.guest_system {
+            Some(inside) if !workload.guests.is_empty() => {
+                format!("{}/{}", system.name, inside.name)
+            }
+            _ => system.name.to_owned(),
+        },
         workload: workload.name.clone(),
-        figures: engine.figures(),
-        promoted: totals.promoted,
-        split: totals.split,
-        recovered_bytes: totals.recovered_bytes,
-        errors: totals.errors.clone(),
+        figures,
+        promoted: sum(|totals| totals.promoted),
+        split: sum(|totals| totals.split),
+        recovered_bytes: sum(|totals| totals.recovered_bytes),
+        errors,
     })
+}
+
+/// What came of a run, and what each manager did.
+type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
+
+/// Runs a workload with virtual machines: managers of the host and of all guests take turns, whoever is due first.
+fn with_guests(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+) -> Result<Ended, SimulateError> {
+    let machine = Seats::new(engine(system, workload, setup)?);
+    let inside = setup.guest_system.as_ref().unwrap_or(system);
+    let systems = iter::once(system).chain(iter::repeat(inside));
+    let managers = machine.seats().zip(systems);
+    let managers = managers.map(|(seat, system)| manage(system, seat, setup));
+    let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
+    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().due()) {
+        let at = next.machine().due();
+        if at >= setup.longest || !machine.advance_to(at) {
+            break;
+        }
+        next.step();
+    }
+    let totals = managers.iter().map(|m| m.journal().totals().clone());
+    Ok((machine.figures(), totals.collect()))
+}
+
+fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine, SimulateError> {
+    let engine = Engine::new(&setup.engine(system), workload);
+    engine.map_err(|source| SimulateError::engine(system, workload, source))
+}
+
+fn manage<M: Machine>(
+    system: &System,
+    machine: M,
+    setup: &Setup,
+) -> Result<Manager<M>, SimulateError> {
+    let (settings, told) = system.settings(setup.rate)?;
+    let policy = policies::by_name(system.policy(), &told)?;
+    Ok(Manager::new(machine, policy, settings)?)
 }
 
 /// One run to be made.

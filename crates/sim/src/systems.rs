@@ -28,6 +28,8 @@ pub struct System {
     /// For Ingens: share of a region that must be in use, in per cent.
     utilisation_percent: Option<f64>,
     zeroes_ahead: bool,
+    /// Memory can be filled ahead of programs in its place.
+    fills_ahead: bool,
     recovers: bool,
     /// Its manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
@@ -44,6 +46,7 @@ const PLAIN: System = System {
     policy: "none",
     utilisation_percent: None,
     zeroes_ahead: false,
+    fills_ahead: false,
     recovers: false,
     budgeted: false,
     period: Duration::from_secs(30),
@@ -136,6 +139,7 @@ pub const SYSTEMS: [System; 13] = [
         about: "ours: by what each promotion saves, within 2 % of a core",
         policy: "hawkeye",
         budgeted: true,
+        fills_ahead: true,
         ..HAWKEYE
     },
     System {
@@ -188,6 +192,11 @@ impl System {
     /// The thread that zeroes free memory, where it has one.
     pub fn zeroing(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)
+    }
+
+    /// Whether memory can be filled ahead of programs, which kernels without such a thread can do instead.
+    pub fn fills_ahead(&self) -> bool {
+        self.fills_ahead
     }
 
     /// How its manager works, and what the policy is told. `rate` is the pace of promotions for every system; without it

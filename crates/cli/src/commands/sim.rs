@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use hawkeye_bench::simulated::paper;
 use hawkeye_policy::Rate;
 use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::mmu::{PROCESSORS, Processor};
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate, simulate_all};
 use hawkeye_sim::systems::{self, SYSTEMS, System};
@@ -55,6 +56,30 @@ struct Machine {
     /// Promotions per second, for every system; by default each has its own pace.
     #[arg(long, value_name = "REGIONS_PER_S")]
     rate: Option<f64>,
+
+    /// Run the workload in a virtual machine of so much memory; a workload can have virtual machines of its own, too.
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
+    guest: Option<Size>,
+
+    /// The system in virtual machines; by default the same as on the machine itself.
+    #[arg(long, value_name = "S")]
+    guest_system: Option<String>,
+
+    /// Free memory fragmentation index in virtual machines at first, 0-1.
+    #[arg(long, value_name = "FMFI", default_value_t = 0.0)]
+    guest_fragment: f64,
+
+    /// Size of the swap partition, on an SSD; none by default.
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
+    swap: Option<Size>,
+
+    /// Pages of virtual machines scanned for zeros per second, to be merged; none by default.
+    #[arg(long, value_name = "PAGES_PER_S")]
+    merge: Option<u64>,
+
+    /// Fill memory ahead of programs where the system can (`hawkeye`), in place of zeroing free memory.
+    #[arg(long)]
+    fault_ahead: bool,
 
     /// Print JSON.
     #[arg(long)]
@@ -129,7 +154,24 @@ impl Machine {
             seed: self.seed,
             fragmented: self.fragment,
             rate: self.rate.map(Rate::per_second).transpose()?,
+            guest_system: self
+                .guest_system
+                .as_deref()
+                .map(systems::by_name)
+                .transpose()?,
+            guest_fragmented: self.guest_fragment,
+            swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
+            merging: self.merge.map(|pages_per_s| MergeSpec { pages_per_s }),
+            fault_ahead: self.fault_ahead,
             ..Setup::default()
+        })
+    }
+
+    fn workload(&self, name: &str) -> Result<Workload> {
+        let workload = workload(name)?;
+        Ok(match self.guest {
+            Some(memory) => workload.in_guest(memory, self.cores),
+            None => workload,
         })
     }
 }
@@ -157,7 +199,7 @@ fn threads() -> usize {
 impl Run {
     fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
-        let workload = workload(&self.workload)?;
+        let workload = self.machine.workload(&self.workload)?;
         let done = simulate(&system, &workload, &self.machine.setup()?)?;
         if self.machine.json {
             println!("{}", serde_json::to_string_pretty(&done)?);
@@ -179,7 +221,7 @@ impl Compare {
         let workloads: Vec<Workload> = self
             .workloads
             .iter()
-            .map(|name| workload(name))
+            .map(|name| self.machine.workload(name))
             .collect::<Result<_>>()?;
         let setup = self.machine.setup()?;
         let mut jobs = Vec::new();
@@ -204,14 +246,14 @@ impl Compare {
 
 impl Paper {
     fn execute(self) -> Result<()> {
-        let known = || paper::TABLES.map(|table| table.name).join(", ");
         for name in &self.names {
             if !paper::TABLES.iter().any(|table| table.name == name) {
-                bail!("there is no table {name:?}; there are {}", known());
+                let known: Vec<&str> = paper::TABLES.iter().map(|table| table.name).collect();
+                bail!("there is no table {name:?}; there are {}", known.join(", "));
             }
         }
         let mut reports = Vec::new();
-        for table in &paper::TABLES {
+        for table in paper::TABLES.iter() {
             if !self.names.is_empty() && !self.names.iter().any(|name| name == table.name) {
                 continue;
             }
@@ -262,10 +304,10 @@ fn print(done: &[Simulated]) {
         "CPU s"
     );
     for run in done {
-        for (index, program) in run.figures.programs.iter().enumerate() {
+        for (index, program) in run.figures.all_programs().enumerate() {
             let same = |r: &&Simulated| r.workload == run.workload && r.system == "linux-4k";
             let base = done.iter().find(same);
-            let base = base.and_then(|base| base.figures.programs.get(index));
+            let base = base.and_then(|base| base.figures.all_programs().nth(index));
             let ended = program.outcome == Outcome::Done;
             let base = base.filter(|base| base.outcome == program.outcome && ended);
             let speed_up = base.map_or("-".to_owned(), |base| {

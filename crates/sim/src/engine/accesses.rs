@@ -5,6 +5,8 @@
 //! of them with probability `1 - exp(-n c)`.
 
 use super::layout::Lot;
+use crate::bits::PageBits;
+use crate::mmu::CACHE_LINE_BYTES;
 use crate::mmu::scatter::Scatter;
 use crate::mmu::translation::Access;
 use crate::rng::Rng;
@@ -14,6 +16,7 @@ use rand_distr::{Distribution, Zipf};
 use std::ops::Range;
 
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
+const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 /// How often a page that is not in use is drawn again before the next one in use is taken.
 const DRAWS: u32 = 64;
 
@@ -39,6 +42,8 @@ enum Shape {
     Zipf {
         law: Zipf<f64>,
         theta: f64,
+        /// Of the chances of all ranks, that of the first being 1.
+        total: f64,
         order: Scatter,
     },
     /// `at` counts bytes from the begin of the part.
@@ -64,6 +69,9 @@ impl Source {
             Pattern::Zipf(theta) => Shape::Zipf {
                 law: Zipf::new(pages as f64, theta).ok()?,
                 theta,
+                total: zipf_ranks(pages as f64, theta)
+                    .map(|(chance, width)| chance * width)
+                    .sum(),
                 order: Scatter::new(pages, rng),
             },
             Pattern::Stride(bytes) => Shape::Stride { bytes, at: 0 },
@@ -78,6 +86,11 @@ impl Source {
             stores: stream.stores_percent / 100.0,
             shape,
         })
+    }
+
+    /// Whether its accesses lie scattered. What is swept has left the caches again when it comes round.
+    pub(super) fn is_scattered(&self) -> bool {
+        !matches!(self.shape, Shape::Stride { .. })
     }
 
     /// Whether there is anything to access.
@@ -137,14 +150,129 @@ impl Source {
         }
     }
 
+    /// Lines of memory that it touches in `time_s`, with so many accesses per second.
+    pub(super) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
+        let used = self.used as f64 * LINES_PER_PAGE;
+        match &self.shape {
+            Shape::Random => used * touched(per_s * time_s / used.max(1.0)),
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                (per_s * time_s * each).min(all)
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * time_s * pages / self.used.max(1) as f64;
+                let groups = zipf_ranks(pages, *theta).map(|(chance, width)| {
+                    width * touched(accesses * chance / total / LINES_PER_PAGE)
+                });
+                groups.sum::<f64>() / pages * used
+            }
+        }
+    }
+
+    /// How many lines an access brings in that don't stay in the cache for longer than `stays_s`.
+    pub(super) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
+        match &self.shape {
+            Shape::Random => {
+                let used = self.used.max(1) as f64 * LINES_PER_PAGE;
+                (-per_s * stays_s / used).exp()
+            }
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                if per_s * stays_s * each < all {
+                    each
+                } else {
+                    0.0
+                }
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * stays_s * pages / self.used.max(1) as f64;
+                let groups = zipf_ranks(pages, *theta).map(|(chance, width)| {
+                    let share = chance / total;
+                    width * share * (-accesses * share / LINES_PER_PAGE).exp()
+                });
+                groups.sum()
+            }
+        }
+    }
+
+    /// Lines of a stride's round, and how many of them an access comes to.
+    fn strided(&self, bytes: u64) -> (f64, f64) {
+        let line = CACHE_LINE_BYTES as f64;
+        let used = (self.used * BASE_PAGE_BYTES) as f64;
+        (
+            used / line.max(bytes as f64),
+            (bytes as f64 / line).min(1.0),
+        )
+    }
+
+    /// How many of these pages of a region of the lot (by number) one access touches for the first time in a while.
+    pub(super) fn visits(&self, number: usize, pages: PageBits) -> f64 {
+        let used = self.used.max(1) as f64;
+        match &self.shape {
+            Shape::Random => f64::from(pages.count()) / used,
+            Shape::Stride { bytes, .. } => {
+                let pages_per_access = (*bytes as f64 / BASE_PAGE_BYTES as f64).min(1.0);
+                f64::from(pages.count()) / used * pages_per_access
+            }
+            Shape::Zipf { .. } => {
+                let each = (0..PAGES_PER_REGION).filter(|page| pages.contains(*page));
+                each.map(|page| self.zipf_chance(number, page)).sum()
+            }
+        }
+    }
+
+    /// Those of these pages of a region that `accesses`, the last ones made, went to.
+    pub(super) fn visited(
+        &self,
+        accesses: f64,
+        number: usize,
+        mut pages: PageBits,
+        rng: &mut Rng,
+    ) -> PageBits {
+        if let Shape::Zipf { .. } = self.shape {
+            let mut page = 0;
+            let of = pages;
+            pages.retain(|| {
+                page = of.next(page).unwrap_or(PAGES_PER_REGION - 1) + 1;
+                rng.chance(touched(accesses * self.zipf_chance(number, page - 1)))
+            });
+            return pages;
+        }
+        let chance = match self.exposure(accesses) {
+            Exposure::Chance(chance) => chance,
+            swept => swept.of_region(number - self.regions.start),
+        };
+        rng.thin(&mut pages, chance);
+        pages
+    }
+
+    /// How likely one access goes to a page, where popularity differs.
+    fn zipf_chance(&self, number: usize, page: u16) -> f64 {
+        let Shape::Zipf {
+            theta,
+            total,
+            order,
+            ..
+        } = &self.shape
+        else {
+            return 0.0;
+        };
+        let place = (number - self.regions.start) as u64 * PER_REGION + u64::from(page);
+        let rank = order.number_at(place) as f64 + 1.0;
+        rank.powf(-theta) / total * self.pages() as f64 / self.used.max(1) as f64
+    }
+
     /// What `accesses` of it touch.
     pub(super) fn exposure(&self, accesses: f64) -> Exposure {
         let pages = self.pages() as f64;
         let chance = match &self.shape {
             Shape::Random => touched(accesses / self.used.max(1) as f64),
-            Shape::Zipf { theta, .. } => {
+            Shape::Zipf { theta, total, .. } => {
                 // Accesses to pages not in use go to others.
-                zipf_touched(accesses * pages / self.used.max(1) as f64, pages, *theta)
+                let accesses = accesses * pages / self.used.max(1) as f64;
+                zipf_touched(accesses, pages, *theta, *total)
             }
             Shape::Stride { bytes, at } => {
                 let length = self.pages() * BASE_PAGE_BYTES;
@@ -216,15 +344,17 @@ pub(super) fn touched(times: f64) -> f64 {
     -(-times).exp_m1()
 }
 
-/// The share of pages touched by so many accesses by Zipf's law: summed over ranks, exactly for the first, in growing
-/// steps for the others.
-fn zipf_touched(accesses: f64, pages: f64, theta: f64) -> f64 {
+/// Ranks by Zipf's law, each of the first and groups of growing width of the others: an access's chance to go to one of the
+/// group, in units of the first rank's, and how many they are.
+fn zipf_ranks(pages: f64, theta: f64) -> impl Iterator<Item = (f64, f64)> {
     const EXACT: f64 = 1000.0;
-    /// Length of a step over its first rank.
+    /// Width of a group over its first rank.
     const STEP: f64 = 0.01;
-    let (mut total, mut ranks) = (0.0, Vec::new());
     let mut rank = 1.0;
-    while rank <= pages {
+    std::iter::from_fn(move || {
+        if rank > pages {
+            return None;
+        }
         let width = if rank < EXACT {
             1.0
         } else {
@@ -232,12 +362,14 @@ fn zipf_touched(accesses: f64, pages: f64, theta: f64) -> f64 {
         };
         let width = width.min(pages - rank + 1.0);
         let chance = (rank + (width - 1.0) / 2.0).powf(-theta);
-        total += chance * width;
-        ranks.push((chance, width));
         rank += width;
-    }
-    let sum: f64 = ranks
-        .iter()
+        Some((chance, width))
+    })
+}
+
+/// The share of pages touched by so many accesses by Zipf's law.
+fn zipf_touched(accesses: f64, pages: f64, theta: f64, total: f64) -> f64 {
+    let sum: f64 = zipf_ranks(pages, theta)
         .map(|(chance, width)| width * touched(accesses * chance / total))
         .sum();
     sum / pages

@@ -1,14 +1,18 @@
 //! Time goes on.
 
-use super::Engine;
 use super::figures::Outcome;
+use super::guests::Guest;
 use super::measuring::KernelOrEngine;
+use super::neighbour::Traffic;
 use super::program::{Life, Program, Work};
+use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
 /// Longest step while memory is filled or freed: programs that do so take turns, and the kernel's threads keep up.
 const FILLING_STEP: Duration = Duration::from_millis(10);
+/// Longest step while pages are swapped: what is brought in throws something else out.
+const SWAPPING_STEP: Duration = Duration::from_millis(100);
 /// Longest step otherwise.
 const STEP: Duration = Duration::from_millis(500);
 
@@ -21,28 +25,48 @@ impl Engine {
                 return;
             }
             let step = self.next_step().min(target - self.now);
-            let busy = self.programs.iter().filter(|p| p.is_busy()).count();
+            let guests = self.guests.iter().map(Guest::busy_cores);
+            let busy = self.busy_programs() + guests.sum::<usize>();
             let share = (f64::from(self.cores) / busy.max(1) as f64).min(1.0);
             for index in 0..self.programs.len() {
                 self.run(index, step, share);
             }
-            self.kernel.step(step);
+            self.fill_ahead(step);
+            self.run_guests(step, share);
+            let done = self.kernel.step(step);
+            let neighbour = &mut self.measuring.neighbour;
+            neighbour.note(&done, step, Traffic::default());
             self.now += step;
+            self.mark_accessed();
+            self.see_remapped();
         }
         self.arrive();
         self.debug_check();
     }
 
+    /// Programs that would use a core now.
+    pub(super) fn busy_programs(&self) -> usize {
+        self.programs.iter().filter(|p| p.is_busy()).count()
+    }
+
     /// A call of the manager's that takes it `time`, in which programs run on.
     pub(super) fn spend(&mut self, time: Duration) {
         self.manager_cpu += time;
+        if let Some(turn) = &mut self.turn {
+            turn.busy_until = turn.busy_until.max(self.now) + time;
+            return;
+        }
         let target = self.now + time;
         self.advance_to(target);
         // Nobody runs any more, and still it took its time.
         self.now = self.now.max(target);
     }
 
-    fn arrive(&mut self) {
+    pub(super) fn arrive(&mut self) {
+        for guest in &mut self.guests {
+            guest.machine.now = self.now;
+            guest.machine.arrive();
+        }
         for program in &mut self.programs {
             if program.life == Life::ToCome && program.arrives <= self.now {
                 program.life = Life::Alive;
@@ -53,16 +77,28 @@ impl Engine {
     fn next_step(&self) -> Duration {
         let filling =
             |p: &Program| p.is_alive() && matches!(p.work, Work::Begin | Work::Regions { .. });
-        let filling = self.programs.iter().any(filling);
-        let longest = if filling { FILLING_STEP } else { STEP };
-        let arrivals = self.programs.iter().filter(|p| p.life == Life::ToCome);
-        let next = arrivals.map(|p| p.arrives - self.now).min();
+        let mut longest = STEP;
+        let mut next: Option<Duration> = None;
+        let machines = self.guests.iter().map(|guest| &*guest.machine);
+        for machine in machines.chain([self]) {
+            if machine.programs.iter().any(filling) {
+                longest = longest.min(match machine.filler {
+                    Some(_) => filler::FILLING_STEP,
+                    None => FILLING_STEP,
+                });
+            }
+            if machine.swaps() {
+                longest = longest.min(SWAPPING_STEP);
+            }
+            let arrivals = machine.programs.iter().filter(|p| p.life == Life::ToCome);
+            next = arrivals.map(|p| p.arrives - self.now).chain(next).min();
+        }
         next.map_or(longest, |next| next.min(longest))
             .max(Duration::from_nanos(1))
     }
 
     /// Lets one program run for its share of a step.
-    fn run(&mut self, index: usize, step: Duration, share: f64) {
+    pub(super) fn run(&mut self, index: usize, step: Duration, share: f64) {
         let (now, measuring) = (self.now, self.measuring);
         // What it owes after a kill of another is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
@@ -91,7 +127,11 @@ impl Engine {
         }
     }
 
-    fn kill(&mut self, victim: Option<SpaceId>, now: Duration) -> bool {
+    pub(super) fn kill(&mut self, victim: Option<SpaceId>, now: Duration) -> bool {
+        if let Some(guest) = self.guest_in(victim) {
+            self.end_guest(guest, now);
+            return true;
+        }
         let alive = |p: &Program| p.is_alive() && Some(p.space) == victim;
         let found = self.programs.iter().position(alive);
         if let Some(index) = found {
@@ -100,7 +140,7 @@ impl Engine {
         found.is_some()
     }
 
-    fn end(&mut self, index: usize, outcome: Outcome, at: Duration) {
+    pub(super) fn end(&mut self, index: usize, outcome: Outcome, at: Duration) {
         let Some(program) = self.programs.get_mut(index) else {
             return;
         };
@@ -132,6 +172,10 @@ impl Engine {
                     program.id
                 );
             }
+        }
+        #[cfg(debug_assertions)]
+        for guest in &self.guests {
+            guest.debug_check(&self.kernel);
         }
     }
 }

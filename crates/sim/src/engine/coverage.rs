@@ -1,7 +1,7 @@
 //! What sampling sees of a program: its regions, with access bits as all accesses of the window would have set them.
 
 use super::accesses::{Exposure, touched};
-use super::program::{Program, Window};
+use super::program::{Program, Viewer, Window};
 use crate::bits::PageBits;
 use crate::kernel::Kernel;
 use crate::mmu::translation::LeafSize;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A stream's part in a window.
-struct Part {
+pub(super) struct Part {
     lot: usize,
     regions: Range<usize>,
     exposure: Exposure,
@@ -25,11 +25,38 @@ struct Part {
     walks_per_page: f64,
 }
 
+/// What all accesses of a window did to a region.
+pub(super) struct Marked {
+    /// Pages that were touched for the first time in it.
+    pub(super) filled: PageBits,
+    /// How likely each other page in use was accessed.
+    pub(super) chance: f64,
+    /// Times that each was, on average.
+    pub(super) times: f64,
+    /// Walks for all its pages, per second of CPU time.
+    pub(super) walks_per_s: f64,
+    /// Accessed pages lie side by side.
+    swept: bool,
+    /// Pages in use.
+    pub(super) used: PageBits,
+}
+
+impl Marked {
+    /// Runs of accessed pages, given so many that lie scattered: what is swept is one.
+    pub(super) fn runs(&self, scattered: u16) -> u16 {
+        if self.swept {
+            1
+        } else {
+            scattered + self.filled.runs()
+        }
+    }
+}
+
 impl Program {
     /// What a sample shows at `now`.
     pub(super) fn observe(&mut self, kernel: &Kernel, now: Duration) -> ProcessSample {
         let mut regions = kernel.samples(self.space).unwrap_or_default();
-        let window = self.window.take();
+        let window = self.windows.remove(&Viewer::Manager);
         let source = if window.is_some() {
             CoverageSource::AccessBits
         } else {
@@ -63,7 +90,8 @@ impl Program {
             terms: Terms::default(),
         };
         // Coverage since the window was *started*: another read goes on with it.
-        self.window = window;
+        self.windows
+            .extend(window.map(|window| (Viewer::Manager, window)));
         sample
     }
 
@@ -75,15 +103,18 @@ impl Program {
         used.and(kernel.present(self.space, region))
     }
 
-    fn parts(&self, window: &Window) -> Vec<Part> {
+    pub(super) fn parts(&self, window: &Window) -> Vec<Part> {
         let cpu_s = (window.busy_ns / 1e9).max(1e-9);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
             let source = &exposed.source;
             let lot = self.lots.get(source.lot)?;
             let base = source.regions.clone().filter(|number| {
-                let size = self.seen.size(self.seen_space, lot.region(*number));
-                size == Some(LeafSize::Base)
+                // What one TLB entry holds: in a virtual machine the host may have less than the guest.
+                let region = lot.region(*number);
+                let size = self.seen.size(self.seen_space, region);
+                let host = self.seen.host(self.seen_space, region);
+                size.map(|size| size.min(host)) == Some(LeafSize::Base)
             });
             let base_pages: u64 = base.map(|n| u64::from(lot.used(n).count())).sum();
             let pages = lot.count_used(source.regions.clone());
@@ -98,25 +129,18 @@ impl Program {
         parts.collect()
     }
 
-    /// Sets the figures of accesses of one region.
-    fn mark(
-        &mut self,
-        sample: &mut RegionSample,
-        kernel: &Kernel,
+    /// What a window's accesses did to a region; nothing if it is in no area.
+    pub(super) fn marked(
+        &self,
+        region: RegionAddr,
         window: &Window,
         parts: &[Part],
-    ) {
+    ) -> Option<Marked> {
         let lots = self.lots.iter().enumerate();
-        let mut found = lots.filter_map(|(lot, held)| Some((lot, held.number(sample.region)?)));
-        let Some((lot, number)) = found.next() else {
-            return;
-        };
-        let filled = window.filled.get(&sample.region);
-        let filled = filled.copied().unwrap_or(PageBits::EMPTY);
-        let used = self
-            .lots
-            .get(lot)
-            .map_or(PageBits::EMPTY, |l| l.used(number));
+        let mut found = lots.filter_map(|(lot, held)| Some((lot, held, held.number(region)?)));
+        let (lot, held, number) = found.next()?;
+        let filled = window.filled.get(&region);
+        let used = held.used(number);
         let (mut missed, mut times, mut walks, mut swept) = (1.0, 0.0, 0.0, false);
         for part in parts {
             if part.lot != lot || !part.regions.contains(&number) {
@@ -128,9 +152,31 @@ impl Program {
             times += if chance > 0.0 { part.times } else { 0.0 };
             walks += part.walks_per_page;
         }
-        let pages = f64::from(used.count());
+        Some(Marked {
+            filled: filled.copied().unwrap_or(PageBits::EMPTY),
+            chance: 1.0 - missed,
+            times,
+            walks_per_s: walks * f64::from(used.count()),
+            swept,
+            used,
+        })
+    }
+
+    /// Sets the figures of accesses of one region.
+    fn mark(
+        &mut self,
+        sample: &mut RegionSample,
+        kernel: &Kernel,
+        window: &Window,
+        parts: &[Part],
+    ) {
+        let Some(marked) = self.marked(sample.region, window, parts) else {
+            return;
+        };
+        let filled = marked.filled;
         if sample.huge {
-            let any = !filled.is_empty() || self.rng.chance(touched(times * pages));
+            let pages = f64::from(marked.used.count());
+            let any = !filled.is_empty() || self.rng.chance(touched(marked.times * pages));
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };
             sample.runs = u16::from(any);
             sample.walks_per_s = 0;
@@ -138,24 +184,21 @@ impl Program {
         }
         let there = self.faulted(kernel, sample.region);
         let left = there.minus(filled).count();
-        let drawn = draw(left, 1.0 - missed, &mut self.rng);
+        let drawn = draw(left, marked.chance, &mut self.rng);
         sample.accessed = filled.count() + drawn;
-        sample.walks_per_s = (walks * pages) as u32;
+        sample.walks_per_s = marked.walks_per_s as u32;
         // Runs of pages drawn independently; what is swept or filled is one.
         let share = f64::from(drawn) / f64::from(PAGES_PER_REGION);
         let scattered = (f64::from(drawn) * (1.0 - share)).round() as u16;
-        sample.runs = if sample.accessed == 0 {
-            0
-        } else if swept {
-            1
-        } else {
-            (scattered + filled.runs()).max(1)
+        sample.runs = match sample.accessed {
+            0 => 0,
+            _ => marked.runs(scattered).max(1),
         };
     }
 }
 
 /// How many of so many pages were touched.
-fn draw(pages: u16, chance: f64, rng: &mut Rng) -> u16 {
+pub(super) fn draw(pages: u16, chance: f64, rng: &mut Rng) -> u16 {
     let law = Binomial::new(pages.into(), chance.clamp(0.0, 1.0));
     law.map_or(0, |law| law.sample(rng) as u16)
 }

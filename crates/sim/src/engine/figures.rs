@@ -83,6 +83,21 @@ pub struct ProgramFigures {
     pub course: Vec<Moment>,
 }
 
+/// One virtual machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GuestFigures {
+    /// Its name.
+    pub name: String,
+    /// What the host gave it at the most, in bytes.
+    pub rss_peak_bytes: u64,
+    /// What of it the host has in swap at the end, in bytes.
+    pub swapped_bytes: u64,
+    /// Its pages that the host read back from swap.
+    pub swapped_in: u64,
+    /// What happened inside.
+    pub inside: EngineFigures,
+}
+
 /// All of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineFigures {
@@ -90,21 +105,34 @@ pub struct EngineFigures {
     pub wall_s: f64,
     /// In the order in which they were given.
     pub programs: Vec<ProgramFigures>,
+    /// Virtual machines.
+    pub guests: Vec<GuestFigures>,
     /// CPU time of the manager.
     pub manager_cpu_s: f64,
+    /// Memory that was filled ahead of programs, in bytes.
+    pub filled_ahead_bytes: u64,
+    /// CPU time of the thread that did so.
+    pub filling_cpu_s: f64,
     /// CPU time of the thread that zeroes free memory.
     pub zeroing_cpu_s: f64,
     /// CPU time of kswapd.
     pub kswapd_cpu_s: f64,
+    /// CPU time of same-page merging.
+    pub merging_cpu_s: f64,
 }
 
 impl EngineFigures {
+    /// Its programs, and then those of its virtual machines.
+    pub fn all_programs(&self) -> impl Iterator<Item = &ProgramFigures> {
+        let inside = self.guests.iter().flat_map(|guest| &guest.inside.programs);
+        self.programs.iter().chain(inside)
+    }
+
     /// The share of all accesses' cycles in page walks, programs weighed by their accesses, in per cent.
     pub fn overhead_percent(&self) -> f64 {
-        let accesses: f64 = self.programs.iter().map(|p| p.accesses).sum();
+        let accesses: f64 = self.all_programs().map(|p| p.accesses).sum();
         let sum: f64 = self
-            .programs
-            .iter()
+            .all_programs()
             .map(|p| p.accesses * p.overhead_percent)
             .sum();
         if accesses > 0.0 { sum / accesses } else { 0.0 }

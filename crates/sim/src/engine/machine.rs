@@ -2,14 +2,19 @@
 
 use super::EngineError;
 use super::figures::{EngineFigures, seconds};
+use super::filler::Filler;
+use super::guests::{Guest, Turn};
+use super::neighbour::Neighbour;
 use super::program::{Life, Program};
 use super::running::Measuring;
 use crate::kernel::fault_policies::FaultPolicy;
-use crate::kernel::{Kernel, KernelCosts, KernelSpec, KernelThread, ZeroingSpec};
+use crate::kernel::{
+    Kernel, KernelCosts, KernelSpec, KernelThread, MergeSpec, SwapSpec, ZeroingSpec,
+};
 use crate::memory::Fragmenter;
 use crate::mmu::Processor;
-use crate::workloads::Workload;
-use hawkeye_policy::ProcessId;
+use crate::workloads::{Process, Workload};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,10 +40,31 @@ pub struct EngineSpec {
     pub zeroed_before: bool,
     /// How fragmented memory is at first, by pages of files in it (free memory fragmentation index, 0-1).
     pub fragmented: f64,
+    /// Where pages are swapped to, if anywhere.
+    pub swap: Option<SwapSpec>,
+    /// Same-page merging of the memory of virtual machines, if there is any.
+    pub merging: Option<MergeSpec>,
+    /// Whether memory is filled ahead of programs, by a thread on a core of its own.
+    pub fault_ahead: bool,
+    /// What virtual machines run; what this machine does if nothing is said.
+    pub guests: Option<GuestSpec>,
     /// Chooses everything that is left to chance.
     pub seed: u64,
     /// Accesses in a sample (at least 64).
     pub sample: u32,
+}
+
+/// What virtual machines run: all of them the same.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// What their kernels do at page faults.
+    pub faults: Arc<dyn FaultPolicy>,
+    /// Their threads that zero free memory, if there are any.
+    pub zeroing: Option<ZeroingSpec>,
+    /// Whether memory is filled ahead of their programs.
+    pub fault_ahead: bool,
+    /// How fragmented their memory is at first (0-1).
+    pub fragmented: f64,
 }
 
 impl EngineSpec {
@@ -56,6 +82,12 @@ pub struct Engine {
     pub(super) measuring: Measuring,
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) filler: Option<Filler>,
+    /// Where managers take turns: the turn of its own.
+    pub(super) turn: Option<Turn>,
+    /// When pages that were accessed were last made known to reclaim.
+    pub(super) marked: Duration,
     pub(super) manager_cpu: Duration,
     pub(super) longest_call: Duration,
     /// What stopped it, if it can't go on.
@@ -63,7 +95,7 @@ pub struct Engine {
 }
 
 /// Pid of the first process.
-const FIRST_PID: u32 = 1000;
+pub(super) const FIRST_PID: u32 = 1000;
 /// Clock ticks per second in `/proc/PID/stat`.
 const TICKS_PER_S: f64 = 100.0;
 
@@ -73,6 +105,22 @@ impl Engine {
     /// # Errors
     /// A machine that can't be built, or programs that can't.
     pub fn new(spec: &EngineSpec, workload: &Workload) -> Result<Self, EngineError> {
+        let mut engine = Self::with(spec, &workload.processes, false)?;
+        for guest in &workload.guests {
+            for _ in 0..guest.count {
+                engine.add_guest(spec, guest)?;
+            }
+        }
+        engine.settle_guests();
+        Ok(engine)
+    }
+
+    /// A machine without virtual machines; `hosted` if it is one.
+    pub(super) fn with(
+        spec: &EngineSpec,
+        processes: &[Process],
+        hosted: bool,
+    ) -> Result<Self, EngineError> {
         let refuse = |what, allowed, value: String| EngineError::Value {
             what,
             allowed,
@@ -93,17 +141,23 @@ impl Engine {
             memory_bytes: spec.memory_bytes,
             faults: spec.faults.clone(),
             costs: spec.costs,
-            swap: None,
+            swap: spec.swap,
         })?;
-        if spec.fragmented > 0.0 {
-            kernel.fragment(spec.fragmented, Fragmenter::PageCache, spec.seed);
-        }
         kernel.set_zeroing(spec.zeroing);
         if spec.zeroed_before && spec.zeroing.is_some() {
             kernel.zero_all();
         }
+        if hosted {
+            // What a guest has zeroed before is what its host never gave it.
+            kernel.record_frame_touches();
+        }
+        if spec.fragmented > 0.0 {
+            kernel.fragment(spec.fragmented, Fragmenter::PageCache, spec.seed);
+        }
+        kernel.set_merging(spec.merging);
+        kernel.record_remapped();
         let mut programs = Vec::new();
-        for process in &workload.processes {
+        for process in processes {
             for _ in 0..process.count {
                 let id = ProcessId {
                     pid: FIRST_PID + programs.len() as u32,
@@ -115,8 +169,14 @@ impl Engine {
                     process.clone(),
                     arrives,
                     spec,
+                    hosted,
                     &mut kernel,
                 )?);
+            }
+        }
+        if spec.fault_ahead {
+            for program in &programs {
+                kernel.watch_first_touches(program.space);
             }
         }
         Ok(Self {
@@ -126,9 +186,14 @@ impl Engine {
                 accesses: spec.sample,
                 warm_up: spec.sample.saturating_mul(EngineSpec::WARM_UP_SAMPLES),
                 ghz: spec.processor.ghz,
+                neighbour: Neighbour::new(&spec.processor),
             },
             now: Duration::ZERO,
             programs,
+            guests: Vec::new(),
+            filler: spec.fault_ahead.then(Filler::new),
+            turn: None,
+            marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
             longest_call: Duration::ZERO,
             broken: None,
@@ -147,24 +212,30 @@ impl Engine {
 
     /// Whether no program is there or to come.
     pub fn is_over(&self) -> bool {
-        self.programs
-            .iter()
-            .all(|p| matches!(p.life, Life::Ended(..)))
+        let programs = self.programs.iter();
+        let mut lives = programs.map(|p| matches!(p.life, Life::Ended(..)));
+        lives.all(|ended| ended) && self.guests.iter().all(|guest| guest.machine.is_over())
     }
 
     /// What came of it so far.
     pub fn figures(&self) -> EngineFigures {
-        let ends = self.programs.iter().map(|p| match p.life {
+        let guests = self.guests.iter().flat_map(|guest| &guest.machine.programs);
+        let ends = self.programs.iter().chain(guests).map(|p| match p.life {
             Life::Ended(_, at) => at,
             Life::ToCome | Life::Alive => self.now,
         });
+        let filler = self.filler.as_ref();
         let thread = |thread| seconds(self.kernel.thread_time(thread));
         EngineFigures {
             wall_s: seconds(ends.max().unwrap_or_default()),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
+            guests: self.guests.iter().map(Guest::figures).collect(),
             manager_cpu_s: seconds(self.manager_cpu),
+            filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
+            filling_cpu_s: filler.map_or(0.0, |f| seconds(f.cpu)),
             zeroing_cpu_s: thread(KernelThread::Zeroing),
             kswapd_cpu_s: thread(KernelThread::Kswapd),
+            merging_cpu_s: thread(KernelThread::Merging),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The engine as the manager sees it.
 
 use super::Engine;
-use super::figures::Tally;
-use super::program::{Program, Window, Work};
+use super::guests::Guest;
+use super::program::{Program, Viewer, Window, Work};
 use crate::kernel::{KernelError, Payer, SpaceId};
 use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
@@ -10,13 +10,18 @@ use hawkeye_manager::{
 use hawkeye_policy::{
     MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
 };
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long counters run in a window: as long as probing a live process takes.
 const PROBED: Duration = Duration::from_secs(1);
 
 impl Engine {
+    /// A virtual machine by the process that it is.
+    fn guest(&mut self, id: ProcessId) -> Option<&mut Guest> {
+        let mut guests = self.guests.iter_mut();
+        guests.find(|guest| guest.id == id && guest.is_alive())
+    }
+
     fn alive(&mut self, id: ProcessId) -> Result<&mut Program, MachineError> {
         let found = self
             .programs
@@ -26,7 +31,8 @@ impl Engine {
     }
 
     fn space_of(&mut self, id: ProcessId) -> Result<SpaceId, MachineError> {
-        Ok(self.alive(id)?.space)
+        let guest = self.guest(id).and_then(|guest| guest.space());
+        guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
     /// A call that held nobody up beyond what is said elsewhere.
@@ -42,6 +48,10 @@ impl Engine {
         region: RegionAddr,
         locked: Duration,
     ) -> Result<(), MachineError> {
+        if let Some(guest) = self.guest(id) {
+            guest.held_up(locked);
+            return Ok(());
+        }
         let found = self.programs.iter_mut().find(|p| p.id == id);
         let program = found.ok_or(MachineError::Gone(id))?;
         // Who sleeps waits for nothing.
@@ -56,10 +66,15 @@ impl Engine {
 
 impl Machine for Engine {
     fn now(&self) -> Duration {
-        self.now
+        let turn = self.turn.unwrap_or_default();
+        self.now.max(turn.busy_until)
     }
 
     fn wait_until(&mut self, deadline: Duration) -> Wake {
+        if let Some(turn) = &mut self.turn {
+            turn.wakes_at = deadline;
+            return Wake::Deadline;
+        }
         self.advance_to(deadline);
         if self.is_over() || self.broken.is_some() {
             Wake::Stop
@@ -71,7 +86,9 @@ impl Machine for Engine {
     fn processes(&mut self) -> Vec<ProcessId> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.arrives);
-        there.iter().map(|program| program.id).collect()
+        let guests = self.guests.iter().filter(|guest| guest.is_alive());
+        let guests = guests.map(|guest| guest.id);
+        guests.chain(there.iter().map(|p| p.id)).collect()
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {
@@ -95,21 +112,26 @@ impl Machine for Engine {
         let (clear, _) = self.sampling_time(space)?;
         self.call(clear);
         let now = self.now;
-        self.alive(process)?.window = Some(Window {
-            opened: now,
-            accesses: BTreeMap::new(),
-            filled: BTreeMap::new(),
-            tally: Tally::default(),
-            busy_ns: 0.0,
-        });
+        if let Some(guest) = self.guest(process) {
+            guest.open_window(now);
+            return Ok(());
+        }
+        let windows = &mut self.alive(process)?.windows;
+        windows.insert(Viewer::Manager, Window::open(now));
         Ok(())
     }
 
     /// Walks are seen while the window is open: it must last for a while, also where nothing else is looked for.
     fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
         let now = self.now;
-        let window = self.alive(process)?.window.as_ref();
-        let seen = window.map_or(PROBED, |window| now.saturating_sub(window.opened));
+        let opened = match self.guest(process) {
+            Some(guest) => guest.window(),
+            None => {
+                let windows = &self.alive(process)?.windows;
+                windows.get(&Viewer::Manager).map(|window| window.opened)
+            }
+        };
+        let seen = opened.map_or(PROBED, |opened| now.saturating_sub(opened));
         Ok((seen < PROBED).then(|| PROBED - seen))
     }
 
@@ -118,10 +140,16 @@ impl Machine for Engine {
         let (_, read) = self.sampling_time(space)?;
         let now = self.now;
         let kernel = &self.kernel;
+        let mut guests = self.guests.iter_mut();
         let mut programs = self.programs.iter_mut();
-        let program = programs.find(|p| p.id == process);
-        let program = program.ok_or(MachineError::Gone(process))?;
-        let sample = program.observe(kernel, now);
+        let sample = match guests.find(|guest| guest.id == process) {
+            Some(guest) => guest.observe(kernel, now),
+            None => {
+                let program = programs.find(|p| p.id == process);
+                let program = program.ok_or(MachineError::Gone(process))?;
+                program.observe(kernel, now)
+            }
+        };
         // Read in short slices: not one long call.
         self.spend(read);
         Ok(sample)
@@ -214,6 +242,17 @@ impl Machine for Engine {
         })
     }
 
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let filler = self.filler.as_mut();
+        filler.map_or(0, |filler| filler.take_filled(process))
+    }
+
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(filler) = &mut self.filler {
+            filler.allow(process, room_bytes);
+        }
+    }
+
     fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
         let space = self.space_of(process)?;
         let figures = self.kernel.space_figures(space);
@@ -225,9 +264,12 @@ impl Machine for Engine {
     }
 
     fn describe(&self, process: ProcessId) -> Description {
-        let found = self.programs.iter().find(|p| p.id == process);
+        let programs = self.programs.iter().map(|p| (p.id, &p.spec.name));
+        let guests = self.guests.iter().map(|guest| (guest.id, &guest.name));
+        let mut named = programs.chain(guests);
+        let found = named.find(|(id, _)| *id == process);
         Description {
-            name: found.map_or_else(String::new, |p| p.spec.name.clone()),
+            name: found.map_or_else(String::new, |(_, name)| name.clone()),
             ..Description::default()
         }
     }

@@ -19,8 +19,12 @@
 //!   distribution that the sample is drawn from (`accesses.rs`).
 //! - Overhead in a window is the counters' of the sample, by the time each figure held.
 //!
-//! Left out: virtual machines; swapping; programs of several threads; that a page in the TLB doesn't set its access bit again;
-//! what programs take from each other's caches and memory bandwidth, also the zeroing thread.
+//! - Pages in swap are waited for by whoever accesses them (`swapping.rs`). The zeroing thread takes lines of the last-level
+//!   cache and time of memory's channels from programs beside it (`neighbour.rs`).
+//! - Virtual machines are machines of the same kind, and processes of their host (`guests/`).
+//!
+//! Left out: programs of several threads; that a page in the TLB doesn't set its access bit again; what programs take from
+//! each other's caches and memory bandwidth.
 //!
 //! Deterministic: the same spec, workload and seed give the same figures, whatever else runs.
 //!
@@ -31,13 +35,18 @@ mod clock;
 mod coverage;
 mod error;
 mod figures;
+mod filler;
+mod guests;
 mod layout;
 mod machine;
 mod managed;
 mod measuring;
+mod neighbour;
 mod program;
 mod running;
+mod swapping;
 
 pub use error::EngineError;
-pub use figures::{EngineFigures, Moment, Outcome, PhaseFigures, ProgramFigures};
-pub use machine::{Engine, EngineSpec};
+pub use figures::{EngineFigures, GuestFigures, Moment, Outcome, PhaseFigures, ProgramFigures};
+pub use guests::{Seat, Seats};
+pub use machine::{Engine, EngineSpec, GuestSpec};

@@ -7,7 +7,7 @@ use super::measuring::Pace;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
-use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Translator, TranslatorSpec};
+use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, TranslatorSpec};
 use crate::rng::Rng;
 use crate::workloads::{Phase, Process};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
@@ -35,9 +35,25 @@ pub(super) enum Work {
         round: u32,
     },
     /// Accesses left, from these sources.
-    Accesses { left: f64, sources: Vec<Source> },
+    Accesses {
+        left: f64,
+        /// Without work, after each.
+        idle_ns: f64,
+        sources: Vec<Source>,
+    },
     /// Nanoseconds left.
     Waiting(f64),
+}
+
+/// Who looks at a program's accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Viewer {
+    /// The manager of its own kernel.
+    Manager,
+    /// That of the host.
+    Host,
+    /// Whoever looks for pages to swap.
+    Reclaim,
 }
 
 /// A window in which accesses are looked at.
@@ -51,6 +67,18 @@ pub(super) struct Window {
     pub(super) tally: Tally,
     /// CPU time, in nanoseconds.
     pub(super) busy_ns: f64,
+}
+
+impl Window {
+    pub(super) fn open(now: Duration) -> Self {
+        Self {
+            opened: now,
+            accesses: BTreeMap::new(),
+            filled: BTreeMap::new(),
+            tally: Tally::default(),
+            busy_ns: 0.0,
+        }
+    }
 }
 
 /// What a stream did in a window.
@@ -73,6 +101,7 @@ pub(super) struct Program {
     pub(super) seen: Mappings,
     pub(super) seen_space: SpaceId,
     pub(super) core: Translator,
+    pub(super) core_spec: TranslatorSpec,
     pub(super) lots: Vec<Lot>,
     pub(super) rng: Rng,
     pub(super) phase: usize,
@@ -83,7 +112,7 @@ pub(super) struct Program {
     pub(super) pace: Option<Pace>,
     /// The mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
-    pub(super) window: Option<Window>,
+    pub(super) windows: BTreeMap<Viewer, Window>,
     pub(super) total: Tally,
     in_phase: Tally,
     phase_began: Duration,
@@ -104,13 +133,19 @@ impl Program {
         spec: Process,
         arrives: Duration,
         machine: &EngineSpec,
+        hosted: bool,
         kernel: &mut Kernel,
     ) -> Result<Self, EngineError> {
         let mut seen = Mappings::new();
         let lots = lots(&spec.areas);
+        let tables = if hosted {
+            TranslatorSpec::nested(&machine.processor, LeafSize::Base)
+        } else {
+            TranslatorSpec::native(&machine.processor)
+        };
         let core = TranslatorSpec {
             next_page_prefetch: machine.next_page_prefetch,
-            ..TranslatorSpec::native(&machine.processor)
+            ..tables
         };
         let space = kernel.create_space();
         for lot in &lots {
@@ -124,6 +159,7 @@ impl Program {
             seen_space: seen.add_space()?,
             seen,
             core: Translator::new(&core)?,
+            core_spec: core,
             lots,
             rng: Rng::new(machine.seed, id.pid.into()),
             phase: 0,
@@ -132,7 +168,7 @@ impl Program {
             owed_ns: 0.0,
             pace: None,
             changed: true,
-            window: None,
+            windows: BTreeMap::new(),
             total: Tally::default(),
             in_phase: Tally::default(),
             phase_began: arrives,
@@ -164,7 +200,7 @@ impl Program {
     pub(super) fn tally(&mut self, tally: Tally) {
         self.total.add(tally);
         self.in_phase.add(tally);
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             window.tally.add(tally);
         }
     }
@@ -175,6 +211,12 @@ impl Program {
         let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
         let before = self.seen.size(self.seen_space, region);
         let huge = found.is_some_and(|found| found.huge.is_some());
+        let hosted = matches!(self.core_spec.tables, Tables::Nested { .. });
+        if hosted && before.is_none() && found.is_some() {
+            // Until it is known better (`guests/backing.rs`).
+            self.seen
+                .set_host(self.seen_space, region, LeafSize::Base)?;
+        }
         if huge {
             if before != Some(LeafSize::Huge) {
                 self.seen.map_huge(self.seen_space, region)?;

@@ -3,6 +3,7 @@
 use super::EngineError;
 use super::accesses::Source;
 use super::measuring::KernelOrEngine;
+use super::neighbour::Neighbour;
 use super::program::{Exposed, Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
@@ -15,6 +16,7 @@ pub(super) struct Measuring {
     pub(super) accesses: u32,
     pub(super) warm_up: u32,
     pub(super) ghz: f64,
+    pub(super) neighbour: Neighbour,
 }
 
 /// What a phase of filling does to each region.
@@ -28,6 +30,8 @@ struct Filling {
 
 /// From one measurement to the next, at least.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+/// Accesses before the first sample of a phase, at the most.
+const MOST_TO_WARM_UP: u32 = 5_000_000;
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
 
@@ -81,13 +85,13 @@ impl Program {
     }
 
     fn count_busy(&mut self, ns: f64) {
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             window.busy_ns += ns;
         }
     }
 
     fn count_kernel_cycles(&mut self, cycles: f64) {
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             window.tally.cycles += cycles;
         }
     }
@@ -130,6 +134,7 @@ impl Program {
             Phase::Access {
                 ideal_s,
                 accesses,
+                idle_ns,
                 streams,
             } => {
                 let total: f64 = streams.iter().map(|stream| stream.weight).sum();
@@ -145,11 +150,16 @@ impl Program {
                 let cycles: f64 = sources.iter().map(|s| s.share * s.cycles).sum();
                 let by_time = |s: f64| s * 1e9 * measuring.ghz / cycles;
                 let left = accesses.or(ideal_s.map(by_time)).unwrap_or(0.0);
-                Work::Accesses { left, sources }
+                Work::Accesses {
+                    left,
+                    idle_ns: *idle_ns,
+                    sources,
+                }
             }
         };
         if matches!(self.work, Work::Accesses { .. }) {
-            self.measure(kernel, now, measuring.warm_up)?;
+            let accesses = self.to_warm_up().clamp(measuring.warm_up, MOST_TO_WARM_UP);
+            self.measure(kernel, now, accesses)?;
             self.changed = true;
         }
         Ok(())
@@ -176,16 +186,27 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
-        let (Some(pace), Work::Accesses { left, sources }) = (&self.pace, &mut self.work) else {
+        let waits_ns = self.swap_wait_ns(kernel);
+        let (
+            Some(pace),
+            Work::Accesses {
+                left,
+                idle_ns,
+                sources,
+            },
+        ) = (&self.pace, &mut self.work)
+        else {
             return Ok((0.0, true));
         };
-        let ns = pace.cycles / measuring.ghz;
-        let made = left.min(left_ns / ns);
+        let slowed = measuring.neighbour.slowed_by(sources, pace.cycles);
+        let ns = (pace.cycles + slowed) / measuring.ghz;
+        let spent_ns = ns + *idle_ns;
+        let made = left.min(left_ns / (spent_ns + waits_ns));
         *left -= made;
         for (stream, source) in sources.iter_mut().enumerate() {
             let of_stream = made * source.share;
             source.skip(of_stream);
-            if let Some(window) = &mut self.window {
+            for window in self.windows.values_mut() {
                 let walks = pace.base_walks.get(stream).copied().unwrap_or(0.0);
                 let exposed = window
                     .accesses
@@ -202,10 +223,14 @@ impl Program {
         }
         // A fraction of an access that rounding leaves undone.
         let over = *left < 0.5;
-        let tally = pace.tally(made);
+        let mut tally = pace.tally(made);
+        tally.cycles += made * slowed;
         self.tally(tally);
-        let spent = made * ns;
-        self.count_busy(spent);
+        let spent = made * spent_ns;
+        self.count_busy(made * ns);
+        if waits_ns > 0.0 {
+            self.fetch(kernel, made)?;
+        }
         Ok((spent, over))
     }
 
@@ -292,7 +317,7 @@ impl Program {
         self.fault_ns += fault_ns;
         self.owed_ns +=
             fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
-        if let Some(window) = &mut self.window {
+        for window in self.windows.values_mut() {
             let filled = window.filled.entry(region).or_insert(PageBits::EMPTY);
             *filled = filled.or(pages);
         }

@@ -5,7 +5,9 @@ use super::compacting::Deferral;
 use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
+use super::hosted::Hosted;
 use super::payer::{KernelThread, Paid, Payer};
+use super::remapped::Remapped;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, pages_of};
 use super::swap::{Swap, SwapSpec};
@@ -51,6 +53,8 @@ pub struct Kernel {
     pub(crate) deferral: Deferral,
     pub(crate) threads: Threads,
     pub(crate) frontier: Frontier,
+    pub(crate) hosted: Hosted,
+    pub(crate) remapped: Remapped,
     pub(crate) by_thread: BTreeMap<KernelThread, Duration>,
     pub(crate) by_manager: Duration,
 }
@@ -82,6 +86,8 @@ impl Kernel {
             deferral: Deferral::default(),
             threads: Threads::default(),
             frontier: Frontier::default(),
+            hosted: Hosted::default(),
+            remapped: Remapped::default(),
             by_thread: BTreeMap::new(),
             by_manager: Duration::ZERO,
         })

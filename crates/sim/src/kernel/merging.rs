@@ -73,6 +73,7 @@ impl Kernel {
             if self.split_huge(space, region) == Ok(true) {
                 *time += times(1, self.costs.split_ns + self.costs.shoot_down_ns);
             }
+            self.remapped.note(space, region);
             merged += u64::from(self.drop_zeros(space, region, time).unwrap_or(0));
         }
         (scanned, merged)

@@ -63,6 +63,11 @@ impl Swap {
         }
     }
 
+    /// Whether there is any.
+    pub(crate) fn is_there(&self) -> bool {
+        self.spec.is_some()
+    }
+
     /// Pages that still fit.
     pub(crate) fn room(&self) -> u64 {
         let pages = self.spec.map_or(0, |spec| spec.bytes / BASE_PAGE_BYTES);
@@ -158,6 +163,7 @@ impl Kernel {
             }
         }
         let pages = want - left;
+        self.remapped.note(at.space, at.region);
         *time += times(pages, self.costs.swap_base_ns) + self.swap.write(pages);
         pages
     }

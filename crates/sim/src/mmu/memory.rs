@@ -15,6 +15,10 @@ pub struct MemorySpec {
     pub bandwidth_gb_per_s: f64,
     /// Lines that the L1 cache can be waiting for ("line-fill buffers").
     pub fill_buffers: u32,
+    /// Channels of a socket's memory, which all its cores share.
+    pub channels: u32,
+    /// What each of them can transfer, in gigabytes (1e9) per second.
+    pub channel_gb_per_s: f64,
 }
 
 /// Neighbouring lines read one after the other before the prefetcher runs ahead.
@@ -170,6 +174,8 @@ mod tests {
             latency_ns: 100.0,
             bandwidth_gb_per_s: 6.4,
             fill_buffers: 2,
+            channels: 1,
+            channel_gb_per_s: 6.4,
         };
         Memory::new(&spec, 1.0)
     }

@@ -73,6 +73,9 @@ pub const HASWELL: Processor = Processor {
         latency_ns: 90.0,
         bandwidth_gb_per_s: 11.0,
         fill_buffers: 10,
+        // DDR4-2133.
+        channels: 4,
+        channel_gb_per_s: 17.1,
     },
 };
 
@@ -103,6 +106,9 @@ pub const SKYLAKE: Processor = Processor {
         latency_ns: 90.0,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 12,
+        // DDR4-2666.
+        channels: 6,
+        channel_gb_per_s: 21.3,
     },
 };
 
@@ -137,6 +143,9 @@ pub const ICE_LAKE: Processor = Processor {
         latency_ns: 90.0,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 12,
+        // DDR4-3200.
+        channels: 8,
+        channel_gb_per_s: 25.6,
     },
 };
 
@@ -171,6 +180,9 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
         latency_ns: 115.0,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 16,
+        // DDR5-4800.
+        channels: 8,
+        channel_gb_per_s: 38.4,
     },
 };
 
@@ -207,6 +219,9 @@ pub const ZEN_4: Processor = Processor {
         latency_ns: 105.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
+        // DDR5-4800.
+        channels: 12,
+        channel_gb_per_s: 38.4,
     },
 };
 
@@ -245,6 +260,9 @@ pub const NEOVERSE_V2: Processor = Processor {
         latency_ns: 120.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
+        // LPDDR5X: 546 GB/s in all.
+        channels: 32,
+        channel_gb_per_s: 17.1,
     },
 };
 

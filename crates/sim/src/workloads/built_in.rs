@@ -38,6 +38,20 @@ built_in!(
     "ua",
     "table-9a",
     "table-9b",
+    "redis-light",
+    "graph500-one",
+    "xsbench-one",
+    "figure-9-host-cg",
+    "figure-9-guest-cg",
+    "figure-9-both-cg",
+    "figure-9-host-graph500",
+    "figure-9-guest-graph500",
+    "figure-9-both-graph500",
+    "figure-9-host-xsbench",
+    "figure-9-guest-xsbench",
+    "figure-9-both-xsbench",
+    "figure-11",
+    "omnetpp",
 );
 
 /// Their names.

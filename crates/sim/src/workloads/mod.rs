@@ -11,4 +11,4 @@ mod spec;
 pub use built_in::{BUILT_IN, by_name, names};
 pub use error::WorkloadError;
 pub use size::Size;
-pub use spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
+pub use spec::{Area, Content, Guest, Pattern, Phase, Process, Stream, Workload};

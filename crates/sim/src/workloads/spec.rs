@@ -12,7 +12,28 @@ pub struct Workload {
     pub name: String,
     /// What it models, and where its figures are from; which were chosen.
     pub source: String,
-    /// Who runs.
+    /// Who runs on the machine itself.
+    #[serde(rename = "process", default)]
+    pub processes: Vec<Process>,
+    /// Virtual machines on it.
+    #[serde(rename = "guest", default)]
+    pub guests: Vec<Guest>,
+}
+
+/// A virtual machine, or several alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guest {
+    /// Its name in tables.
+    pub name: String,
+    /// How many of it there are.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Its memory, in whole pageblocks of 2 MiB; more is left out.
+    pub memory: Size,
+    /// Its virtual cores.
+    pub cores: u32,
+    /// Who runs in it.
     #[serde(rename = "process")]
     pub processes: Vec<Process>,
 }
@@ -98,6 +119,9 @@ pub enum Phase {
         ideal_s: Option<f64>,
         /// how many accesses it makes.
         accesses: Option<f64>,
+        /// Time without work after each access, in nanoseconds: of a program that waits for requests.
+        #[serde(default)]
+        idle_ns: f64,
         /// Where the accesses go.
         #[serde(rename = "stream")]
         streams: Vec<Stream>,
@@ -193,17 +217,77 @@ impl Workload {
         Ok(parsed)
     }
 
+    /// The same programs in one virtual machine, and nothing beside it.
+    #[must_use]
+    pub fn in_guest(self, memory: Size, cores: u32) -> Self {
+        let guest = Guest {
+            name: "guest".to_owned(),
+            count: 1,
+            memory,
+            cores,
+            processes: self.processes,
+        };
+        let guests = std::iter::once(guest).chain(self.guests).collect();
+        Self {
+            processes: Vec::new(),
+            guests,
+            ..self
+        }
+    }
+
+    /// The same, and the programs and virtual machines of another workload `after_s` seconds later.
+    #[must_use]
+    pub fn then(mut self, other: Self, after_s: f64) -> Self {
+        let later = |mut process: Process| {
+            process.start_s += after_s;
+            process
+        };
+        self.name = format!("{}, {}", self.name, other.name);
+        self.source = format!("{}\n{}", self.source, other.source);
+        self.processes
+            .extend(other.processes.into_iter().map(later));
+        self.guests
+            .extend(other.guests.into_iter().map(|guest| Guest {
+                processes: guest.processes.into_iter().map(later).collect(),
+                ..guest
+            }));
+        self
+    }
+
     fn check(&self) -> Result<(), WorkloadError> {
         let top = Checker {
             workload: &self.name,
             place: "workload".to_owned(),
         };
-        let some = !self.processes.is_empty();
-        top.require("process", some, "there at least once", 0)?;
+        let some = !self.processes.is_empty() || !self.guests.is_empty();
+        top.require("process", some, "there at least once, or a guest", 0)?;
+        for guest in &self.guests {
+            guest.check(&self.name)?;
+        }
         for process in &self.processes {
-            process.check(&self.name)?;
+            process.check(&self.name, "process")?;
         }
         Ok(())
+    }
+}
+
+impl Guest {
+    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
+        let at = Checker {
+            workload,
+            place: format!("guest {}", self.name),
+        };
+        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require("cores", self.cores > 0, "1 or more", self.cores)?;
+        let bytes = self.memory.0;
+        let fits = (HUGE_PAGE_BYTES..=1 << 40).contains(&bytes);
+        at.require("memory", fits, "2 MiB to 1 TiB", bytes)?;
+        let some = !self.processes.is_empty();
+        at.require("process", some, "there at least once", 0)?;
+        let place = format!("guest {}, process", self.name);
+        self.processes
+            .iter()
+            .try_for_each(|process| process.check(workload, &place))
     }
 }
 
@@ -248,10 +332,10 @@ impl Checker<'_> {
 }
 
 impl Process {
-    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
+    fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadError> {
         let mut at = Checker {
             workload,
-            place: format!("process {}", self.name),
+            place: format!("{kind} {}", self.name),
         };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
@@ -261,7 +345,7 @@ impl Process {
         at.require("size", bytes <= 1 << 40, "1 TiB in all at the most", bytes)?;
         at.require("phase", !self.phases.is_empty(), "there at least once", 0)?;
         for (number, phase) in (1..).zip(&self.phases) {
-            at.place = format!("process {}, phase {number}", self.name);
+            at.place = format!("{kind} {}, phase {number}", self.name);
             self.check_phase(&at, phase)?;
         }
         Ok(())
@@ -291,8 +375,10 @@ impl Process {
             Phase::Access {
                 ideal_s,
                 accesses,
+                idle_ns,
                 streams,
             } => {
+                at.time("idle_ns", *idle_ns)?;
                 let given = ideal_s.is_some() != accesses.is_some();
                 at.require("ideal_s", given, "given, or else accesses", "both or none")?;
                 at.time("ideal_s", ideal_s.unwrap_or(0.0))?;

@@ -2,6 +2,8 @@
 
 mod common;
 mod compare;
+mod fault_ahead;
+mod guests;
 mod managing;
 mod phases;
 mod pressure;

@@ -74,3 +74,29 @@ fn what_is_wrong_is_said_with_its_place() {
         assert!(error.contains(said), "{to}: {error}");
     }
 }
+
+#[test]
+fn guests_are_checked_like_everything_else() {
+    let guest = RIGHT.replace("[[process", "[[guest.process").replace(
+        "source = \"a test\"",
+        "source = \"a test\"\n[[guest]]\nname = \"g\"\nmemory = \"16MiB\"\ncores = 2",
+    );
+    let parsed = Workload::parse("w", &guest).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((parsed.processes.len(), parsed.guests.len()), (0, 1));
+    for (right, wrong, says) in [
+        ("16MiB", "1MiB", "guest g: memory must be 2 MiB to 1 TiB"),
+        ("cores = 2", "cores = 0", "guest g: cores must be 1 or more"),
+        (
+            "page_ns = 1.0",
+            "page_ns = -1.0",
+            "guest g, process p, phase 1: page_ns must be",
+        ),
+        ("cores = 2", "cores = 2\nsystem = \"linux\"", "system"),
+    ] {
+        let text = guest.replace(right, wrong);
+        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(error.contains(says), "{error:?} does not say {says:?}");
+    }
+    let nobody = "name = \"w\"\nsource = \"a test\"";
+    assert!(Workload::parse("w", nobody).is_err());
+}

@@ -56,3 +56,29 @@ fn programs_share_the_cores() {
     let (alone, shared) = (on(4), on(2));
     assert!((1.95..2.05).contains(&(shared / alone)), "{alone} {shared}");
 }
+
+#[test]
+fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
+    let workload = hawkeye_sim::workloads::by_name("omnetpp").unwrap_or_else(|e| panic!("{e}"));
+    let access_s = |system, non_temporal| {
+        let setup = hawkeye_sim::simulate::Setup {
+            memory_bytes: 80 << 30,
+            zeroed_before: false,
+            zeroing: Some(hawkeye_sim::kernel::ZeroingSpec {
+                pages_per_s: 250_000,
+                non_temporal,
+            }),
+            ..small()
+        };
+        let done = run(system, &workload, &setup);
+        let phase = &done.figures.programs[0].phases[1];
+        phase.end_s - phase.start_s
+    };
+    let alone = access_s("linux-4k", false);
+    let (through, past) = (
+        access_s("hawkeye-4k", false) / alone,
+        access_s("hawkeye-4k", true) / alone,
+    );
+    assert!(past > 1.0 && past < 1.1, "{past}");
+    assert!(through > 1.15 && through > past + 0.1, "{through}");
+}

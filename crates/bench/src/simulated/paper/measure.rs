@@ -13,10 +13,14 @@ const BASE: &str = "linux-4k";
 pub enum Measure {
     /// From start to end.
     Seconds,
+    /// This phase (counted from 0).
+    PhaseSeconds(usize),
     /// How much faster than under base pages (`linux-4k`).
     SpeedUp,
     /// How much faster than under this system.
     Over(&'static str),
+    /// How much longer this phase (counted from 0) takes than under this system, in per cent.
+    SlowerPercent(&'static str, usize),
     /// Time that a promotion saves, against `linux-4k`, over what one of this system's saves.
     SavedOver(&'static str),
     /// Seconds from its start until its overhead is under so many per cent and stays there.
@@ -50,7 +54,7 @@ impl Measure {
     pub(super) fn compared(self) -> Vec<&'static str> {
         match self {
             Self::SpeedUp => vec![BASE],
-            Self::Over(system) => vec![system],
+            Self::Over(system) | Self::SlowerPercent(system, _) => vec![system],
             Self::SavedOver(system) => vec![BASE, system],
             _ => Vec::new(),
         }
@@ -59,9 +63,10 @@ impl Measure {
     /// Its unit.
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Seconds => "s",
+            Self::Seconds | Self::PhaseSeconds(_) => "s",
             Self::SpeedUp => "x",
             Self::Over(_) => "x over",
+            Self::SlowerPercent(..) => "% slower",
             Self::SavedOver(_) => "x saved a promotion",
             Self::SecondsUntilUnder(_) => "s until overhead ends",
             Self::OverheadPercent => "% overhead",
@@ -81,6 +86,7 @@ impl Measure {
     /// Its value; nothing where a program did not come so far.
     pub(super) fn of(self, figure: &Figure, results: &[Simulated]) -> Option<f64> {
         let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
+        let in_phase = |system, n| mean(figure, system, results, |p, _| phase_s(p, n));
         let saved = |system| {
             let run = run(figure, system, results)?;
             let promoted = run.promoted as f64;
@@ -89,6 +95,9 @@ impl Measure {
         match self {
             Self::SpeedUp => Some(seconds(BASE)? / seconds(figure.system)?),
             Self::Over(other) => Some(seconds(other)? / seconds(figure.system)?),
+            Self::SlowerPercent(other, n) => {
+                Some((in_phase(figure.system, n)? / in_phase(other, n)? - 1.0) * 100.0)
+            }
             Self::SavedOver(other) => Some(saved(figure.system)? / saved(other)?),
             _ => mean(figure, figure.system, results, |program, run| {
                 self.of_program(program, run)
@@ -101,12 +110,15 @@ impl Measure {
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
             // These compare runs.
-            Self::SpeedUp | Self::Over(_) | Self::SavedOver(_) => return None,
+            Self::SpeedUp | Self::Over(_) | Self::SlowerPercent(..) | Self::SavedOver(_) => {
+                return None;
+            }
             Self::Seconds => program.wall_s,
+            Self::PhaseSeconds(n) => phase_s(program, n)?,
             Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,
             Self::HugeShare(at_s) => {
-                let all = run.figures.programs.iter().map(|p| huge_at(p, at_s));
+                let all = run.figures.all_programs().map(|p| huge_at(p, at_s));
                 huge_at(program, at_s) / all.sum::<f64>() * 100.0
             }
             Self::MillionFaults => program.faults as f64 / 1e6,
@@ -118,11 +130,16 @@ impl Measure {
             Self::HugeGib => gib(program.huge_peak_bytes),
             Self::ThousandPerS(n, each) => {
                 let phase = phase(n)?;
-                phase.accesses / each / (phase.end_s - phase.start_s) / 1e3
+                phase.accesses / each / phase_s(program, n)? / 1e3
             }
             Self::RequestsPerS(requests) => requests / program.wall_s,
         })
     }
+}
+
+fn phase_s(program: &ProgramFigures, n: usize) -> Option<f64> {
+    let phase = program.phases.get(n)?;
+    Some(phase.end_s - phase.start_s)
 }
 
 fn run<'a>(figure: &Figure, system: &str, results: &'a [Simulated]) -> Option<&'a Simulated> {
@@ -138,7 +155,7 @@ fn mean(
     of: impl Fn(&ProgramFigures, &Simulated) -> Option<f64>,
 ) -> Option<f64> {
     let run = run(figure, system, results)?;
-    let programs = run.figures.programs.iter();
+    let programs = run.figures.all_programs();
     let programs = (1..).zip(programs).filter(|(number, program)| {
         program.name == figure.program || format!("{}-{number}", program.name) == figure.program
     });
@@ -154,7 +171,7 @@ fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
         let known = program.course.iter().enumerate();
         known.filter_map(|(n, moment)| Some((n, moment.overhead_percent?)))
     };
-    let from = match known().filter(|(_, percent)| *percent >= limit).last() {
+    let from = match known().rfind(|(_, percent)| *percent >= limit) {
         Some((over, _)) => over + 1,
         None => known().next()?.0,
     };
@@ -208,9 +225,13 @@ mod tests {
             figures: EngineFigures {
                 wall_s: 0.0,
                 programs,
+                guests: Vec::new(),
                 manager_cpu_s: 0.0,
+                filled_ahead_bytes: 0,
+                filling_cpu_s: 0.0,
                 zeroing_cpu_s: 0.0,
                 kswapd_cpu_s: 0.0,
+                merging_cpu_s: 0.0,
             },
             promoted,
             split: 0,

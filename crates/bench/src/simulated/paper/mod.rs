@@ -9,16 +9,19 @@ pub use report::{Beside, PaperReport};
 pub use tables::TABLES;
 
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
+use hawkeye_sim::workloads::{Size, Workload};
 use hawkeye_sim::{systems, workloads};
+use serde::Serialize;
+use std::fmt;
 
 /// One value of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The workload.
+    /// The workload; of `A, B` the second begins a minute after the first.
     pub workload: &'static str,
     /// The program of it: the mean of all of this name, or, with `-1`, `-2` and so on after the name, one of them.
     pub program: &'static str,
-    /// The system.
+    /// The system; with another one in virtual machines, `HOST/GUESTS`.
     pub system: &'static str,
     /// What is compared.
     pub measure: Measure,
@@ -27,12 +30,15 @@ pub struct Figure {
 }
 
 /// A published value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Published {
     /// This.
     Value(f64),
     /// This or more; or never.
     AtLeast(f64),
+    /// From this to that, over several programs.
+    Range(f64, f64),
 }
 
 /// One of the papers' tables or figures.
@@ -46,6 +52,8 @@ pub struct Table {
     pub setup: fn() -> Setup,
     /// How many of each of the workload's programs run.
     pub instances: u32,
+    /// Memory of the virtual machine in which they run, if they do.
+    pub guest: Option<Size>,
     /// Its values.
     pub figures: fn() -> Vec<Figure>,
     /// Parameters that were chosen for some of its values, and anything else that must be known to read it.
@@ -67,22 +75,30 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
             }
         }
     }
-    let setup = (table.setup)();
     let mut made = Vec::new();
     for (workload, system) in &wanted {
-        let mut workload = workloads::by_name(workload).map_err(|e| e.to_string())?;
+        let mut setup = (table.setup)();
+        let mut workload = mix(workload)?;
         for process in &mut workload.processes {
             process.count *= table.instances;
         }
-        let system = systems::by_name(system).map_err(|e| e.to_string())?;
-        made.push((workload, system));
+        if let Some(memory) = table.guest {
+            workload = workload.in_guest(memory, setup.cores);
+        }
+        let (host, inside) = match system.split_once('/') {
+            Some((host, inside)) => (host, Some(inside)),
+            None => (*system, None),
+        };
+        let system = |name| systems::by_name(name).map_err(|e| e.to_string());
+        setup.guest_system = inside.map(system).transpose()?;
+        made.push((workload, system(host)?, setup));
     }
     let jobs: Vec<Job> = made
         .iter()
-        .map(|(workload, system)| Job {
+        .map(|(workload, system, setup)| Job {
             system: *system,
             workload,
-            setup,
+            setup: *setup,
         })
         .collect();
     let results = simulate_all(&jobs, threads).map_err(|e| e.to_string())?;
@@ -94,24 +110,83 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     })
 }
 
+/// From one program of a mix to the next, in seconds.
+const LATER_S: f64 = 60.0;
+
+/// The workload of that name, or those.
+fn mix(names: &str) -> Result<Workload, String> {
+    let mut mixed: Option<Workload> = None;
+    for name in names.split(", ") {
+        let next = workloads::by_name(name).map_err(|e| e.to_string())?;
+        mixed = Some(match mixed {
+            Some(before) => before.then(next, LATER_S),
+            None => next,
+        });
+    }
+    mixed.ok_or_else(|| "a figure without a workload".to_owned())
+}
+
 impl Figure {
     fn beside(&self, results: &[Simulated]) -> Beside {
         let simulated = self.measure.of(self, results);
-        let (paper, at_least) = match self.paper {
-            Published::Value(value) => (value, false),
-            Published::AtLeast(value) => (value, true),
-        };
-        let met = at_least && simulated.is_none_or(|value| value >= paper);
-        let error = |value: f64| (value / paper - 1.0) * 100.0;
         Beside {
             workload: self.workload,
             program: self.program,
             system: self.system,
             unit: self.measure.unit(),
-            paper,
-            at_least,
+            paper: self.paper,
             simulated,
-            error_percent: simulated.map(error).filter(|_| !met),
+            error_percent: self.paper.error_percent(simulated),
         }
+    }
+}
+
+impl Published {
+    /// How far a simulated value is off, in per cent: of a range from its nearer end. Nothing where there is no value, or
+    /// a bound is kept.
+    fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
+        let value = simulated?;
+        let nearest = match self {
+            Self::Value(paper) => paper,
+            Self::AtLeast(paper) if value >= paper => return None,
+            Self::AtLeast(paper) => paper,
+            Self::Range(from, to) => value.clamp(from, to),
+        };
+        Some((value / nearest - 1.0) * 100.0)
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Value(value) => f.pad(&number(value)),
+            Self::AtLeast(value) => f.pad(&format!("> {}", number(value))),
+            Self::Range(from, to) => f.pad(&format!("{}-{}", number(from), number(to))),
+        }
+    }
+}
+
+/// Three digits.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Published::{AtLeast, Range, Value};
+
+    #[test]
+    fn values_are_held_against_what_was_published() {
+        assert_eq!(Value(4.0).error_percent(Some(5.0)), Some(25.0));
+        assert_eq!(Value(4.0).error_percent(None), None);
+        assert_eq!(AtLeast(4.0).error_percent(Some(5.0)), None);
+        assert_eq!(AtLeast(4.0).error_percent(Some(3.0)), Some(-25.0));
+        assert_eq!(Range(2.0, 4.0).error_percent(Some(3.0)), Some(0.0));
+        assert_eq!(Range(2.0, 4.0).error_percent(Some(1.0)), Some(-50.0));
+        assert_eq!(Range(2.0, 4.0).error_percent(Some(5.0)), Some(25.0));
     }
 }

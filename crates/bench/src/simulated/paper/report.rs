@@ -1,5 +1,6 @@
 //! Published and simulated values side by side.
 
+use super::{Published, number};
 use serde::Serialize;
 use std::fmt;
 
@@ -15,12 +16,10 @@ pub struct Beside {
     /// Its unit.
     pub unit: &'static str,
     /// As published.
-    pub paper: f64,
-    /// Whether this much or more was published.
-    pub at_least: bool,
+    pub paper: Published,
     /// As simulated; nothing where the program did not come so far.
     pub simulated: Option<f64>,
-    /// Simulated over published, less 1, in per cent; nothing where a bound is kept.
+    /// Simulated over published, less 1, in per cent; of a range over its nearer end; nothing where a bound is kept.
     pub error_percent: Option<f64>,
 }
 
@@ -46,23 +45,14 @@ impl fmt::Display for PaperReport {
             "program", "system", "paper", "simulated", "", "error"
         )?;
         for row in &self.figures {
-            let number = |value: f64| match value {
-                v if v >= 100.0 => format!("{v:.0}"),
-                v if v >= 10.0 => format!("{v:.1}"),
-                v => format!("{v:.2}"),
-            };
-            let paper = if row.at_least {
-                format!("> {}", number(row.paper))
-            } else {
-                number(row.paper)
-            };
             let simulated = row.simulated.map_or("-".to_owned(), number);
             let error = row.error_percent.map(|e| format!("{e:+.1} %"));
             writeln!(
                 f,
-                "  {:<12} {:<12} {paper:>9} {simulated:>9} {:<20} {:>8}",
+                "  {:<12} {:<12} {:>9} {simulated:>9} {:<20} {:>8}",
                 row.program,
                 row.system,
+                row.paper,
                 row.unit,
                 error.unwrap_or_default(),
             )?;

@@ -7,6 +7,7 @@ pub(super) const TABLE_1: Table = Table {
     shows: "100 GB touched, one byte per base page",
     setup: plain,
     instances: 1,
+    guest: None,
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
@@ -33,6 +34,7 @@ pub(super) const TABLE_8: Table = Table {
     shows: "programs whose time goes into first touches: requests a second, seconds",
     setup: plain,
     instances: 1,
+    guest: None,
     figures: || {
         const SYSTEMS: [&str; 5] = [
             "linux-4k",

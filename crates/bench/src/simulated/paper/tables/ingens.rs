@@ -10,6 +10,7 @@ pub(super) const TABLE_4: Table = Table {
     shows: "SVM: huge pages at faults, and by khugepaged alone at Ubuntu's pace",
     setup: plain,
     instances: 1,
+    guest: None,
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
             row(
@@ -34,6 +35,7 @@ pub(super) const TABLE_5: Table = Table {
     shows: "memory of Redis after 70 % of its keys were deleted, and of MongoDB",
     setup: plain,
     instances: 1,
+    guest: None,
     figures: || {
         [
             row(
@@ -61,6 +63,7 @@ pub(super) const TABLE_6: Table = Table {
     shows: "speed-up of huge pages under FreeBSD and Linux",
     setup: plain,
     instances: 1,
+    guest: None,
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
             row(

@@ -24,6 +24,7 @@ pub(super) const TABLE_7: Table = Table {
     shows: "Redis: memory and thousand requests a second after 60 % of its keys were deleted, without and with memory pressure",
     setup: table_7,
     instances: 1,
+    guest: None,
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
@@ -62,6 +63,7 @@ pub(super) const FIGURE_1: Table = Table {
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: what is in use when memory runs out, or in the end",
     setup: figure_1,
     instances: 1,
+    guest: None,
     figures: || {
         let systems = [
             ("linux", 20.0),

@@ -2,6 +2,7 @@
 
 mod faults;
 mod ingens;
+mod machines;
 mod memory;
 mod translation;
 
@@ -10,7 +11,7 @@ use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::Setup;
 
 /// All of them.
-pub const TABLES: [Table; 13] = [
+pub const TABLES: [Table; 21] = [
     translation::TABLE_3,
     translation::TABLE_5,
     translation::TABLE_9,
@@ -24,6 +25,14 @@ pub const TABLES: [Table; 13] = [
     ingens::TABLE_4,
     ingens::TABLE_5,
     ingens::TABLE_6,
+    machines::TABLE_3,
+    machines::FIGURE_8,
+    machines::FIGURE_9_HOST,
+    machines::FIGURE_9_GUEST,
+    machines::FIGURE_9_BOTH,
+    machines::FIGURE_10,
+    machines::FIGURE_10_NON_TEMPORAL,
+    machines::FIGURE_11,
 ];
 
 /// A row: one measure of one program, for some systems.
@@ -45,12 +54,12 @@ fn row(
 
 /// The same where this much or more was published.
 fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
-    let bounded = |figure: Figure| {
-        let (Published::Value(value) | Published::AtLeast(value)) = figure.paper;
-        Figure {
-            paper: Published::AtLeast(value),
-            ..figure
-        }
+    let bounded = |figure: Figure| Figure {
+        paper: match figure.paper {
+            Published::Value(value) => Published::AtLeast(value),
+            bound => bound,
+        },
+        ..figure
     };
     figures.into_iter().map(bounded).collect()
 }

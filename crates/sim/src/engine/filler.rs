@@ -1,0 +1,186 @@
+//! A thread that fills memory ahead of programs: the predictor that does so on a live machine, on a core of its own here.
+//!
+//! As there, a region is filled by having it faulted in by a huge page, which holds nobody else up; whoever comes through what
+//! is filled is looked for; and what is passed without being used ends its stream. Never past a mapping, the room that the
+//! manager allows, or the last free huge pages.
+
+use super::Engine;
+use super::program::Program;
+use crate::kernel::{Kernel, KernelError, Payer};
+use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A region of which fewer base pages than this hold anything is not in use.
+const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
+/// Free huge pages that are left to others.
+const LEFT_FREE: u64 = 64;
+/// Longest step of a machine with such a thread, while memory is filled: about what a region takes it.
+pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Filler {
+    predictor: Predictor,
+    /// Regions that may be filled ahead of each process.
+    room: BTreeMap<ProcessId, u64>,
+    /// Bytes that were, since the manager last asked.
+    filled: BTreeMap<ProcessId, u64>,
+    /// What it has begun takes until then.
+    busy_until: Duration,
+    pub(super) cpu: Duration,
+    pub(super) regions: u64,
+}
+
+impl Filler {
+    pub(super) fn new() -> Self {
+        Self {
+            predictor: Predictor::new(FaultAheadSettings::default()),
+            room: BTreeMap::new(),
+            filled: BTreeMap::new(),
+            busy_until: Duration::ZERO,
+            cpu: Duration::ZERO,
+            regions: 0,
+        }
+    }
+
+    /// How much may be filled ahead of a process from now on.
+    pub(super) fn allow(&mut self, process: ProcessId, room_bytes: u64) {
+        self.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
+    }
+
+    /// Bytes filled ahead of a process since this was last asked.
+    pub(super) fn take_filled(&mut self, process: ProcessId) -> u64 {
+        self.filled.remove(&process).unwrap_or(0)
+    }
+
+    /// It works up to `until`.
+    fn run(
+        &mut self,
+        kernel: &mut Kernel,
+        programs: &mut [Program],
+        from: Duration,
+        until: Duration,
+    ) {
+        let now = from.max(self.busy_until);
+        for (space, advance) in kernel.take_advances() {
+            let heard = programs.iter().find(|p| p.space == space);
+            if let Some(program) = heard {
+                self.predictor.hear(now, program.id, advance);
+            }
+        }
+        let alive = |id| programs.iter().any(|p| p.id == id && p.is_alive());
+        self.predictor.retain(alive);
+        self.predictor.forget_ended(now);
+        let mut now = now;
+        while now < until {
+            let Some(took) = self.work(kernel, programs, now) else {
+                break;
+            };
+            self.cpu += took;
+            now += took;
+            self.busy_until = now;
+        }
+    }
+
+    /// Does what is most urgent; how long it takes, if there is anything.
+    fn work(
+        &mut self,
+        kernel: &mut Kernel,
+        programs: &mut [Program],
+        now: Duration,
+    ) -> Option<Duration> {
+        if let Some(task) = self.predictor.next_look() {
+            let most = PAGES_PER_REGION - IN_USE_PAGES;
+            let (empty, took) = scan(kernel, programs, task, most);
+            match empty {
+                Some(empty) => self.predictor.looked_at(task, empty < most),
+                None => self.predictor.lost(task),
+            }
+            return Some(took);
+        }
+        if let Some((_, task)) = self.predictor.next_peek().filter(|(at, _)| *at <= now) {
+            let all = PAGES_PER_REGION;
+            let (empty, took) = scan(kernel, programs, task, all);
+            match empty {
+                Some(empty) => self.predictor.peeked(now, task, empty < all),
+                None => self.predictor.lost(task),
+            }
+            return Some(took);
+        }
+        let free = kernel.figures();
+        if free.zeroed_huge_frames + free.dirty_huge_frames <= LEFT_FREE {
+            return None;
+        }
+        let room = &self.room;
+        let task = self.predictor.next_fill(now, |process, head| {
+            let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
+            let program = programs.iter().find(|p| p.id == process)?;
+            let mut lots = program.lots.iter();
+            let lot = lots.find(|lot| lot.number(head).is_some())?;
+            Some(Surroundings {
+                mapped: lot.bytes(),
+                room_regions,
+            })
+        })?;
+        let program = programs.iter_mut().find(|p| p.id == task.process)?;
+        let (what, took) = match kernel.fill_ahead(program.space, task.region, Payer::Manager) {
+            Ok(paid) => (Filled::Done, paid.time),
+            // Its program was there first.
+            Err(KernelError::NotCandidate(..)) => (Filled::Occupied, LOOK),
+            Err(_) => (Filled::Refused, LOOK),
+        };
+        if what == Filled::Done {
+            self.regions += 1;
+            *self.filled.entry(task.process).or_default() += HUGE_PAGE_BYTES;
+            // Whoever else is followed falls under the same limit.
+            for room in self.room.values_mut() {
+                *room = room.saturating_sub(1);
+            }
+            if program.see(kernel, task.region).is_err() {
+                self.predictor.lost(task);
+                return Some(took);
+            }
+        }
+        self.predictor.filled(now, task, what);
+        Some(took)
+    }
+}
+
+/// To find that a region is not to be filled: one look at its page table.
+const LOOK: Duration = Duration::from_micros(1);
+
+/// Base pages of a filled region that are all zeros, up to so many, and what it took to see that. `None`: it is no huge page
+/// any more.
+fn scan(
+    kernel: &mut Kernel,
+    programs: &[Program],
+    task: Task,
+    enough: u16,
+) -> (Option<u16>, Duration) {
+    let program = programs.iter().find(|p| p.id == task.process);
+    let seen = program.and_then(|program| {
+        kernel
+            .scan_zeros(program.space, task.region, enough, Payer::Manager)
+            .ok()
+    });
+    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.paid.time))
+}
+
+impl Engine {
+    /// Lets the filling thread work for a step that begins now, where there is one and a core for it.
+    pub(super) fn fill_ahead(&mut self, step: Duration) {
+        let busy = self.busy_programs();
+        let Some(filler) = &mut self.filler else {
+            return;
+        };
+        if busy >= self.cores as usize {
+            // Others want its core. Who was heard of meanwhile is elsewhere by then.
+            self.kernel.take_advances();
+            return;
+        }
+        let until = self.now + step;
+        filler.run(&mut self.kernel, &mut self.programs, self.now, until);
+    }
+}

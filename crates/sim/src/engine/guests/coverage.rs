@@ -1,0 +1,184 @@
+//! A guest's accesses as its host sees them: by what its programs do to the pages that lie in its memory.
+
+use super::backing::{Piece, pieces};
+use super::guest::{Guest, block_of_region, region_of_block};
+use crate::bits::PageBits;
+use crate::engine::Engine;
+use crate::engine::accesses::touched;
+use crate::engine::coverage::draw;
+use crate::engine::figures::Tally;
+use crate::engine::program::{Viewer, Window};
+use crate::kernel::Kernel;
+use hawkeye_policy::{
+    CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample, RegionAddr, Terms,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Memory that is this many times the high watermark or less is short enough to look for old pages.
+const SHORT: u64 = 4;
+/// Accesses are made known to reclaim so often.
+const MARK_EVERY: Duration = Duration::from_secs(1);
+
+/// What was accessed of a pageblock of the guest's.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accessed {
+    pages: u16,
+    runs: u16,
+    /// How often anything was, on average.
+    times: f64,
+    walks_per_s: f64,
+}
+
+impl Guest {
+    /// Its host's manager looks at its accesses from now on.
+    pub(in crate::engine) fn open_window(&mut self, now: Duration) {
+        self.window = Some(now);
+        for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
+            program.windows.insert(Viewer::Host, Window::open(now));
+        }
+    }
+
+    /// Since when its accesses are looked at.
+    pub(in crate::engine) fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// What a sample shows of its process at the host.
+    pub(in crate::engine) fn observe(&mut self, host: &Kernel, now: Duration) -> ProcessSample {
+        let samples = self.space.and_then(|space| host.samples(space).ok());
+        let mut regions = samples.unwrap_or_default();
+        let (mut tally, mut busy_ns) = (Tally::default(), 0.0);
+        let mut accessed: BTreeMap<u32, Accessed> = BTreeMap::new();
+        let inside = &self.machine.kernel;
+        for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
+            // Coverage since the window was started: another read goes on with it.
+            let Some(window) = program.windows.remove(&Viewer::Host) else {
+                continue;
+            };
+            tally.add(window.tally);
+            busy_ns += window.busy_ns;
+            let parts = program.parts(&window);
+            for sample in inside.samples(program.space).unwrap_or_default() {
+                let Some(marked) = program.marked(sample.region, &window, &parts) else {
+                    continue;
+                };
+                let used = f64::from(marked.used.count().max(1));
+                for piece in pieces(inside, program.space, sample.region) {
+                    let Piece { page, count, .. } = piece;
+                    let here = PageBits::range(page, count);
+                    let filled = marked.filled.and(here).count();
+                    let others = marked.used.and(here).minus(marked.filled).count();
+                    let drawn = draw(others, marked.chance, &mut program.rng);
+                    let share = f64::from(marked.used.and(here).count());
+                    let at = accessed.entry(piece.block).or_default();
+                    at.pages += filled + drawn;
+                    // As in a sample of its own: what is drawn page by page is scattered.
+                    let scattered = 1.0 - f64::from(drawn) / f64::from(PAGES_PER_REGION);
+                    at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
+                    at.times += marked.times * share + f64::from(filled);
+                    at.walks_per_s += marked.walks_per_s * share / used;
+                }
+            }
+            program.windows.insert(Viewer::Host, window);
+        }
+        let rng = self.machine.programs.first_mut().map(|p| &mut p.rng);
+        if let (Some(_), Some(rng)) = (self.window, rng) {
+            for sample in &mut regions {
+                let at = accessed.get(&block_of_region(sample.region));
+                let at = at.copied().unwrap_or_default();
+                if sample.huge {
+                    let any = rng.chance(touched(at.times));
+                    sample.accessed = if any { PAGES_PER_REGION } else { 0 };
+                    sample.runs = u16::from(any);
+                } else {
+                    sample.accessed = at.pages.min(sample.present);
+                    sample.runs = at.runs.clamp(u16::from(at.pages > 0), at.pages);
+                    sample.walks_per_s = at.walks_per_s as u32;
+                }
+            }
+        }
+        let lasted = self.window.map(|opened| now.saturating_sub(opened));
+        let lasted_ns = lasted.map_or(0.0, |lasted| lasted.as_nanos() as f64);
+        ProcessSample {
+            process: self.id,
+            source: if self.window.is_some() {
+                CoverageSource::AccessBits
+            } else {
+                CoverageSource::Population
+            },
+            regions,
+            first_touches: 0,
+            overhead: (tally.cycles > 0.0)
+                .then(|| Overhead::exact(tally.overhead_percent(), OverheadSource::Counters)),
+            cpu_cores: if self.window.is_some() {
+                busy_ns / lasted_ns.max(1.0)
+            } else {
+                1.0
+            },
+            terms: Terms::default(),
+        }
+    }
+}
+
+impl Engine {
+    /// Lets reclaim know which pages were accessed, where memory is so short that it may look for old ones.
+    pub(in crate::engine) fn mark_accessed(&mut self) {
+        if !self.kernel.swap.is_there() || self.now < self.marked + MARK_EVERY {
+            return;
+        }
+        self.marked = self.now;
+        let now = self.now;
+        let free = self.kernel.memory.free_frames();
+        let short = free < SHORT * self.kernel.watermarks.high || self.kernel.swap.used > 0;
+        let guests = self.guests.iter_mut();
+        let inside = guests.flat_map(|guest| guest.machine.programs.iter_mut());
+        if !short {
+            for program in self.programs.iter_mut().chain(inside) {
+                program.windows.insert(Viewer::Reclaim, Window::open(now));
+            }
+            return;
+        }
+        for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
+            let mut accessed: Vec<(RegionAddr, PageBits)> = Vec::new();
+            program.take_accessed(&self.kernel, now, |region, pages| {
+                accessed.push((region, pages));
+            });
+            for (region, pages) in accessed {
+                self.kernel.note_accessed(program.space, region, pages);
+            }
+        }
+        for guest in &mut self.guests {
+            let Some(space) = guest.space else {
+                continue;
+            };
+            let inside = &guest.machine.kernel;
+            for program in guest.machine.programs.iter_mut().filter(|p| p.is_alive()) {
+                let own = program.space;
+                program.take_accessed(inside, now, |region, pages| {
+                    for piece in pieces(inside, own, region) {
+                        let moved = moved(pages, piece);
+                        let region = region_of_block(piece.block);
+                        self.kernel.note_accessed(space, region, moved);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Pages of a piece by their places in its pageblock.
+fn moved(pages: PageBits, piece: Piece) -> PageBits {
+    if piece.count == PAGES_PER_REGION {
+        return pages;
+    }
+    let mut moved = PageBits::EMPTY;
+    for (first, count) in pages
+        .and(PageBits::range(piece.page, piece.count))
+        .each_run()
+    {
+        let at = piece.first + (first - piece.page);
+        moved = moved.or(PageBits::range(at, count));
+    }
+    moved
+}

@@ -1,0 +1,162 @@
+//! A virtual machine as its host has it.
+
+use crate::engine::figures::{GuestFigures, Outcome};
+use crate::engine::machine::FIRST_PID;
+use crate::engine::program::Life;
+use crate::engine::{Engine, EngineError, EngineSpec, GuestSpec};
+use crate::kernel::{HugeAdvice, SpaceFigures, SpaceId};
+use crate::mmu::translation::LeafSize;
+use crate::workloads::Guest as GuestWorkload;
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use std::time::Duration;
+
+/// Where a guest's memory begins in the address space of its process at the host.
+const BEGIN: u64 = 0x1000_0000_0000;
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::engine) struct Guest {
+    pub(in crate::engine) id: ProcessId,
+    pub(in crate::engine) name: String,
+    /// What runs in it.
+    pub(in crate::engine) machine: Box<Engine>,
+    /// The host's address space for its memory; none once it was killed.
+    pub(super) space: Option<SpaceId>,
+    /// When the host's manager began to look at its accesses.
+    pub(super) window: Option<Duration>,
+    /// What the host maps behind its memory may have changed, and was last looked at then.
+    pub(super) stale: bool,
+    pub(super) looked: Duration,
+    /// By what the host maps most of it.
+    pub(super) mostly: LeafSize,
+    /// The host's last word on it.
+    pub(super) last: SpaceFigures,
+    pub(super) rss_peak_bytes: u64,
+}
+
+impl Engine {
+    /// A guest after its boot.
+    pub(in crate::engine) fn add_guest(
+        &mut self,
+        host: &EngineSpec,
+        guest: &GuestWorkload,
+    ) -> Result<(), EngineError> {
+        let number = (self.programs.len() + self.guests.len()) as u32;
+        let inside = host.guests.clone();
+        let own = GuestSpec {
+            faults: host.faults.clone(),
+            zeroing: host.zeroing,
+            fault_ahead: host.fault_ahead,
+            fragmented: host.fragmented,
+        };
+        let inside = inside.unwrap_or(own);
+        let spec = EngineSpec {
+            memory_bytes: guest.memory.0,
+            cores: guest.cores,
+            faults: inside.faults,
+            zeroing: inside.zeroing,
+            fault_ahead: inside.fault_ahead,
+            fragmented: inside.fragmented,
+            swap: None,
+            merging: None,
+            guests: None,
+            // Programs of two guests draw different numbers.
+            seed: host.seed.wrapping_add(u64::from(number) << 32),
+            ..host.clone()
+        };
+        let machine = Box::new(Self::with(&spec, &guest.processes, true)?);
+        let space = self.kernel.create_space();
+        let bytes = machine.kernel.figures().total_bytes;
+        self.kernel
+            .map(space, BEGIN..BEGIN + bytes, HugeAdvice::None)?;
+        self.kernel.set_mergeable(space, true)?;
+        self.guests.push(Guest {
+            id: ProcessId {
+                pid: FIRST_PID + number,
+                start_ticks: 0,
+            },
+            name: guest.name.clone(),
+            machine,
+            space: Some(space),
+            window: None,
+            stale: true,
+            looked: Duration::ZERO,
+            mostly: LeafSize::Base,
+            last: SpaceFigures::default(),
+            rss_peak_bytes: 0,
+        });
+        Ok(())
+    }
+
+    /// The guest whose memory an address space is.
+    pub(in crate::engine) fn guest_in(&self, space: Option<SpaceId>) -> Option<usize> {
+        let mut guests = self.guests.iter();
+        guests.position(|guest| guest.space.is_some() && guest.space == space)
+    }
+
+    /// The host kills a guest, and with it all that runs in it.
+    pub(in crate::engine) fn end_guest(&mut self, guest: usize, now: Duration) {
+        let Some(guest) = self.guests.get_mut(guest) else {
+            return;
+        };
+        let inside = &mut guest.machine;
+        for index in 0..inside.programs.len() {
+            let ended = |life| matches!(life, Life::Ended(..));
+            if inside.programs.get(index).is_some_and(|p| !ended(p.life)) {
+                inside.end(index, Outcome::Killed, now);
+            }
+        }
+        if let Some(space) = guest.space.take() {
+            if let Err(error) = self.kernel.exit(space) {
+                self.broken = Some(error.into());
+            }
+        }
+    }
+}
+
+impl Guest {
+    /// Whether it runs.
+    pub(in crate::engine) fn is_alive(&self) -> bool {
+        self.space.is_some()
+    }
+
+    /// The host's address space for its memory.
+    pub(in crate::engine) fn space(&self) -> Option<SpaceId> {
+        self.space
+    }
+
+    /// Its host changed what is behind a region of its memory: whoever runs in it waits for `locked`.
+    pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
+        self.stale = true;
+        for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
+            program.owed_ns += locked.as_nanos() as f64;
+        }
+    }
+
+    /// Cores of the host that it would use now.
+    pub(in crate::engine) fn busy_cores(&self) -> usize {
+        self.machine
+            .busy_programs()
+            .min(self.machine.cores as usize)
+    }
+
+    pub(in crate::engine) fn figures(&self) -> GuestFigures {
+        GuestFigures {
+            name: self.name.clone(),
+            rss_peak_bytes: self.rss_peak_bytes,
+            swapped_bytes: self.last.swapped_bytes,
+            swapped_in: self.last.faults.swapped_in,
+            inside: self.machine.figures(),
+        }
+    }
+}
+
+/// The region of a guest's process at the host that holds a pageblock of the guest.
+pub(super) fn region_of_block(block: u32) -> RegionAddr {
+    RegionAddr::containing(BEGIN + u64::from(block) * HUGE_PAGE_BYTES)
+}
+
+/// The pageblock of a guest that a region of its process at the host holds.
+pub(super) fn block_of_region(region: RegionAddr) -> u32 {
+    ((region.start().saturating_sub(BEGIN)) / HUGE_PAGE_BYTES) as u32
+}

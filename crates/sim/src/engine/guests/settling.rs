@@ -1,0 +1,173 @@
+//! What a guest does to its frames happens to the memory of its process at the host.
+
+use super::guest::{Guest, block_of_region, region_of_block};
+use crate::bits::PageBits;
+use crate::engine::Engine;
+use crate::engine::program::Work;
+use crate::kernel::{Access, KernelError, SpaceId};
+use crate::memory::{Content, FrameRun};
+use std::time::Duration;
+
+/// From a guest's access to memory that the host has not mapped until the host's fault handler runs, and back: about 1,500
+/// cycles each way on processors of these years, and KVM's own part. Estimated.
+const EXIT: Duration = Duration::from_nanos(1_500);
+
+impl Engine {
+    /// Lets all guests run for their share of a step.
+    pub(in crate::engine) fn run_guests(&mut self, step: Duration, share: f64) {
+        for number in 0..self.guests.len() {
+            let programs = self.guests.get(number).map_or(0, |guest| {
+                let all = guest.machine.programs.len();
+                if guest.is_alive() { all } else { 0 }
+            });
+            for index in 0..programs {
+                if let Some(guest) = self.guests.get_mut(number) {
+                    let inside = &mut guest.machine;
+                    let busy = inside.busy_programs().max(1) as f64;
+                    let own = (f64::from(inside.cores) / busy).min(1.0);
+                    inside.run(index, step, share * own);
+                }
+                self.settle(number, Some(index));
+            }
+            if let Some(guest) = self.guests.get_mut(number) {
+                let done = guest.machine.kernel.step(step);
+                // The host's thread works in the same caches.
+                let hosts = self.measuring.neighbour.traffic;
+                guest.machine.measuring.neighbour.note(&done, step, hosts);
+                guest.machine.fill_ahead(step);
+                if let Some(error) = guest.machine.broken.take() {
+                    self.broken = Some(error);
+                }
+            }
+            self.settle(number, None);
+        }
+    }
+
+    /// Lets the host know what guests have done until now, for which nobody waits.
+    pub(in crate::engine) fn settle_guests(&mut self) {
+        for number in 0..self.guests.len() {
+            self.settle(number, None);
+        }
+    }
+
+    /// Lets the host know what a guest has done; a program of it waits for what that takes.
+    fn settle(&mut self, number: usize, payer: Option<usize>) {
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let inside = &mut guest.machine.kernel;
+        let touched = inside.take_frame_touches().into_iter().map(|touch| {
+            let access = match touch.content {
+                Content::Dirty => Access::Write,
+                Content::Zeroed => Access::WriteZeros,
+            };
+            (touch.frames, access)
+        });
+        let wanted = inside.take_wanted().into_iter();
+        let wanted = wanted.map(|frames| (frames, Access::Read));
+        let all: Vec<_> = touched.chain(wanted).collect();
+        guest.stale |= !all.is_empty();
+        let mut time = Duration::ZERO;
+        for (frames, access) in all {
+            match self.access(number, frames, access) {
+                Some(took) => time += took,
+                None => return,
+            }
+        }
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let payer = payer.and_then(|index| guest.machine.programs.get_mut(index));
+        if let Some(program) = payer {
+            program.owed_ns += time.as_nanos() as f64;
+        }
+    }
+
+    /// A guest accesses frames; `None` if it does not live to see it.
+    fn access(&mut self, number: usize, frames: FrameRun, access: Access) -> Option<Duration> {
+        let mut time = Duration::ZERO;
+        for (block, first, count) in frames.by_block() {
+            let pages = PageBits::range(first, count);
+            loop {
+                let space = self.guests.get(number)?.space?;
+                let region = region_of_block(block);
+                match self.kernel.touch_pages(space, region, pages, access) {
+                    Ok(touched) => {
+                        let exits = touched.faults.total().min(u64::from(u32::MAX)) as u32;
+                        time += touched.paid.time + EXIT * exits;
+                        break;
+                    }
+                    Err(KernelError::OutOfMemory(_)) => {
+                        let victim = self.kernel.out_of_memory_victim();
+                        if !self.kill(victim, self.now) {
+                            return None;
+                        }
+                    }
+                    Err(error) => {
+                        self.broken = Some(error.into());
+                        return None;
+                    }
+                }
+            }
+            self.tell_away(number, block);
+        }
+        Some(time)
+    }
+
+    /// Tells a guest's kernel what of a pageblock the host has in swap.
+    fn tell_away(&mut self, number: usize, block: u32) {
+        let each = self.kernel.away_time() + EXIT;
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let Some(space) = guest.space else {
+            return;
+        };
+        let away = self.kernel.away(space, region_of_block(block));
+        guest.machine.kernel.set_away(block, away, each);
+    }
+
+    /// Processors and guests learn what the kernel did by itself.
+    pub(in crate::engine) fn see_remapped(&mut self) {
+        for (space, region) in self.kernel.take_remapped() {
+            if let Some(number) = self.guest_in(Some(space)) {
+                self.tell_away(number, block_of_region(region));
+                if let Some(guest) = self.guests.get_mut(number) {
+                    guest.stale = true;
+                }
+            }
+            let mut programs = self.programs.iter_mut();
+            let program = programs.find(|p| p.is_alive() && p.space == space);
+            let seen = program.map_or(Ok(()), |p| p.see(&self.kernel, region));
+            if let Err(error) = seen {
+                self.broken = Some(error);
+            }
+        }
+        let now = self.now;
+        for guest in &mut self.guests {
+            let looked = guest.look_behind(&self.kernel, now);
+            if let Err(error) = looked {
+                self.broken = Some(error);
+            }
+        }
+    }
+
+    /// Whether pages of this machine are in swap, the host's included, and somebody accesses memory.
+    pub(in crate::engine) fn swaps(&self) -> bool {
+        let mut programs = self.programs.iter();
+        programs.any(|program| {
+            let accesses = matches!(program.work, Work::Accesses { .. });
+            accesses && program.is_alive() && self.kernel.has_away(program.space)
+        })
+    }
+}
+
+impl Guest {
+    /// Takes down what the host says of it.
+    pub(super) fn note(&mut self, host: &crate::kernel::Kernel, space: SpaceId) {
+        if let Ok(figures) = host.space_figures(space) {
+            self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
+            self.last = figures;
+        }
+    }
+}

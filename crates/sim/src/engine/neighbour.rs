@@ -1,0 +1,224 @@
+//! What the zeroing thread takes from programs beside it: lines of the last-level cache, and time of the memory's channels.
+//!
+//! # The model
+//!
+//! - *Cache.* Shared, fully associative, replaced by LRU. A line stays for as long as it takes all that is brought in to fill
+//!   the cache, which is the same for everybody (H. Che, Y. Tung, Z. Wang, "Hierarchical web caching systems: modeling, design
+//!   and experimental results", IEEE JSAC 2002): a program finds what it comes back to before that. Stores through the
+//!   caches bring in each line once and never come back to it; non-temporal ones bring in nothing.
+//! - *Memory.* Reads of a channel wait while it writes. Writes are collected and made in batches. A store through
+//!   the caches reads its line before, for ownership.
+//! - What an access of the program costs without the thread has what it finds in the caches in it already. What it finds no
+//!   more takes memory's latency in place of the cache's, of which it waits for the same share as of walks.
+//!
+//! Left out: what programs take from each other; lines of page tables; the caches before the last, which are a core's own.
+
+use super::accesses::Source;
+use crate::kernel::Stepped;
+use crate::mmu::{CACHE_LINE_BYTES, MemorySpec, Processor};
+use std::time::Duration;
+
+/// What the thread does, by lines a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Traffic {
+    /// Written to memory.
+    written: f64,
+    /// Of these, through the caches.
+    cached: f64,
+}
+
+/// What it did since its traffic was last reckoned: pages are zeroed one at a time, and steps can be short.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    written_bytes: u64,
+    cached_bytes: u64,
+    time: Duration,
+}
+
+/// Traffic is reckoned over this much time, at least.
+const RECKONED_OVER: Duration = Duration::from_millis(5);
+
+/// A program's neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Neighbour {
+    pub(super) memory: MemorySpec,
+    pub(super) ghz: f64,
+    pub(super) traffic: Traffic,
+    recent: Recent,
+}
+
+/// Lines that a channel writes in a row, a usual length of write queues.
+const WRITE_BATCH: f64 = 32.0;
+/// To turn a channel from reading to writing and back, in nanoseconds (DDR4: write-to-read delay and write latency, about
+/// 7.5 and 10 ns).
+const TURN_NS: f64 = 17.5;
+/// Rounds in which a program's speed and what it finds in the cache settle.
+const ROUNDS: u32 = 20;
+
+impl Neighbour {
+    pub(super) fn new(processor: &Processor) -> Self {
+        Self {
+            memory: processor.memory,
+            ghz: processor.ghz,
+            traffic: Traffic::default(),
+            recent: Recent::default(),
+        }
+    }
+
+    /// What the kernel's thread did in a step, beside what another one in the same caches does.
+    pub(super) fn note(&mut self, done: &Stepped, step: Duration, other: Traffic) {
+        let recent = &mut self.recent;
+        recent.written_bytes += done.written_bytes;
+        recent.cached_bytes += done.cached_bytes;
+        recent.time += step;
+        if recent.time < RECKONED_OVER {
+            return;
+        }
+        let time_s = recent.time.as_secs_f64();
+        let per_s = |bytes: u64| bytes as f64 / CACHE_LINE_BYTES as f64 / time_s;
+        self.traffic = Traffic {
+            written: per_s(recent.written_bytes) + other.written,
+            cached: per_s(recent.cached_bytes) + other.cached,
+        };
+        *recent = Recent::default();
+    }
+
+    /// Cycles that an access of a program takes longer, on average, if it takes `cycles` without.
+    pub(super) fn slowed_by(&self, sources: &[Source], cycles: f64) -> f64 {
+        if self.traffic.written <= 0.0 {
+            return 0.0;
+        }
+        let mut slower = 0.0;
+        for _ in 0..ROUNDS {
+            let per_s = self.ghz * 1e9 / (cycles + slower);
+            // Half the way: what it loses makes it slower, and being slower it loses more.
+            slower = (slower + self.extra_cycles(sources, per_s)) / 2.0;
+        }
+        slower
+    }
+
+    fn extra_cycles(&self, sources: &[Source], per_s: f64) -> f64 {
+        let [_, _, last] = self.memory.caches;
+        let alone = self.stays_s(sources, per_s, 0.0);
+        let beside = self.stays_s(sources, per_s, self.traffic.cached);
+        let memory = self.memory.latency_ns * self.ghz;
+        let longer = memory - f64::from(last.latency_cycles);
+        let waits = self.wait_ns() * self.ghz;
+        let each = sources.iter().map(|source| {
+            let per_s = per_s * source.share;
+            let misses = |stays_s| source.missed(per_s, stays_s);
+            let (before, now) = (misses(alone), misses(beside));
+            let waited = f64::from(source.waited_permille) / 1000.0;
+            source.share * waited * ((now - before) * longer + now * waits)
+        });
+        each.sum()
+    }
+
+    /// How long a line stays in the cache, in seconds, if so many lines a second are brought in beside the program.
+    fn stays_s(&self, sources: &[Source], per_s: f64, others: f64) -> f64 {
+        let [_, _, last] = self.memory.caches;
+        let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
+        let brought = |stays_s: f64| {
+            let own = sources.iter().map(|s| s.lines(per_s * s.share, stays_s));
+            own.sum::<f64>() + others * stays_s
+        };
+        // A day is for ever.
+        let (mut low, mut high) = (0.0, 86_400.0);
+        if brought(high) < lines {
+            return high;
+        }
+        for _ in 0..100 {
+            let middle = (low + high) / 2.0;
+            if brought(middle) < lines {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// What a read from memory waits for, on average: a batch of writes is under way, and half of it left; or another
+    /// read.
+    fn wait_ns(&self) -> f64 {
+        let channels = f64::from(self.memory.channels);
+        let line_ns = CACHE_LINE_BYTES as f64 / self.memory.channel_gb_per_s;
+        let batch_ns = WRITE_BATCH * line_ns + TURN_NS;
+        let batches_per_ns = self.traffic.written / channels / WRITE_BATCH / 1e9;
+        let reads = (self.traffic.cached / channels / 1e9 * line_ns).min(1.0);
+        (batches_per_ns * batch_ns).min(1.0) * batch_ns / 2.0 + reads * line_ns / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::PageBits;
+    use crate::engine::layout::{Lot, lots};
+    use crate::mmu::HASWELL;
+    use crate::rng::Rng;
+    use crate::workloads::{Area, Pattern, Size, Stream};
+
+    fn source(mib: u64, pattern: Pattern) -> Source {
+        let areas = [Area {
+            name: "data".to_owned(),
+            size: Size(mib << 20),
+        }];
+        let mut all: Vec<Lot> = lots(&areas);
+        for region in all[0].part([0.0, 1.0]) {
+            all[0].use_pages(region, PageBits::FULL);
+        }
+        let stream = Stream {
+            area: "data".to_owned(),
+            part: [0.0, 1.0],
+            pattern,
+            weight: 1.0,
+            stores_percent: 0.0,
+            cycles: 60.0,
+            waited_percent: 100.0,
+        };
+        Source::new(&stream, 1.0, &all, &mut Rng::new(1, 1))
+            .unwrap_or_else(|| panic!("{pattern:?}"))
+    }
+
+    fn slowed(source: Source, written: f64, cached: f64) -> f64 {
+        let neighbour = Neighbour {
+            traffic: Traffic { written, cached },
+            ..Neighbour::new(&HASWELL)
+        };
+        neighbour.slowed_by(&[source], 60.0)
+    }
+
+    #[test]
+    fn stores_past_the_caches_take_nothing_from_who_lives_in_them() {
+        let lines = 16e6;
+        let (small, large) = (20, 4096);
+        assert_eq!(slowed(source(small, Pattern::Random), 0.0, 0.0), 0.0);
+        assert_eq!(slowed(source(small, Pattern::Random), lines, 0.0), 0.0);
+        let through = slowed(source(small, Pattern::Random), lines, lines);
+        assert!(through > 5.0, "{through}");
+        // Who finds nothing in the cache anyway loses nothing but time of the channels.
+        let through = slowed(source(large, Pattern::Random), lines, lines);
+        let past = slowed(source(large, Pattern::Random), lines, 0.0);
+        assert!(past > 0.0 && through < 2.0 * past + 3.0, "{through} {past}");
+    }
+
+    #[test]
+    fn more_traffic_takes_more() {
+        for pattern in [Pattern::Random, Pattern::Zipf(0.8), Pattern::Stride(64)] {
+            let rates = [1e5, 1e6, 1e7, 1e8];
+            let taken = rates.map(|rate| slowed(source(28, pattern), rate, rate));
+            assert!(taken.is_sorted(), "{pattern:?}: {taken:?}");
+        }
+    }
+
+    #[test]
+    fn lines_stay_until_the_cache_is_full() {
+        let neighbour = Neighbour::new(&HASWELL);
+        let lines = (30 << 20) as f64 / 64.0;
+        let stays = neighbour.stays_s(&[source(4096, Pattern::Stride(64))], 1e7, 0.0);
+        assert!((stays - lines / 1e7).abs() < 1e-6, "{stays}");
+        let stays = neighbour.stays_s(&[source(20, Pattern::Random)], 1e7, 0.0);
+        assert_eq!(stays, 86_400.0);
+    }
+}

@@ -1,0 +1,102 @@
+//! Accesses to memory that is in swap, the program's kernel's or its host's.
+//!
+//! Between two samples accesses are not made one by one. How many go to pages in swap follows from where they go, and
+//! which pages these are is drawn with the probabilities of *all* accesses, as access bits are. The program waits for each.
+
+use super::accesses::Source;
+use super::measuring::KernelOrEngine;
+use super::program::{Program, Viewer, Window, Work};
+use crate::bits::PageBits;
+use crate::kernel::Kernel;
+use hawkeye_policy::RegionAddr;
+use std::time::Duration;
+
+impl Program {
+    /// Time that an access waits on average because what it goes to is in swap, in nanoseconds.
+    pub(super) fn swap_wait_ns(&self, kernel: &Kernel) -> f64 {
+        let Work::Accesses { sources, .. } = &self.work else {
+            return 0.0;
+        };
+        if !kernel.has_away(self.space) {
+            return 0.0;
+        }
+        let each = kernel.away_time().as_nanos() as f64;
+        let waits = sources.iter().map(|source| {
+            let regions = self.away_of(source, kernel);
+            let visits = regions.map(|(number, _, away)| source.visits(number, away));
+            source.share * visits.sum::<f64>()
+        });
+        waits.sum::<f64>() * each
+    }
+
+    /// Brings in what the last `made` accesses went to.
+    pub(super) fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<(), KernelOrEngine> {
+        // Put back below: drawing needs the rest of the program too.
+        let work = std::mem::replace(&mut self.work, Work::Begin);
+        let sources = match &work {
+            Work::Accesses { sources, .. } => sources.as_slice(),
+            _ => &[],
+        };
+        let mut wanted = Vec::new();
+        for source in sources {
+            let away: Vec<_> = self.away_of(source, kernel).collect();
+            for (number, region, away) in away {
+                let accesses = made * source.share;
+                let visited = source.visited(accesses, number, away, &mut self.rng);
+                if !visited.is_empty() {
+                    wanted.push((region, visited));
+                }
+            }
+        }
+        self.work = work;
+        for (region, pages) in wanted {
+            let time = kernel.fetch(self.space, region, pages);
+            self.see(kernel, region)?;
+            self.owed_ns += time?.as_nanos() as f64;
+        }
+        Ok(())
+    }
+
+    /// Regions of a source with pages in swap that it uses.
+    fn away_of<'a>(
+        &'a self,
+        source: &'a Source,
+        kernel: &'a Kernel,
+    ) -> impl Iterator<Item = (usize, RegionAddr, PageBits)> + 'a {
+        let lot = self.lots.get(source.lot).into_iter();
+        lot.flat_map(move |lot| {
+            source.regions.clone().filter_map(move |number| {
+                let region = lot.region(number);
+                let away = kernel.away(self.space, region).and(lot.used(number));
+                (!away.is_empty()).then_some((number, region, away))
+            })
+        })
+    }
+
+    /// What was accessed since this was last asked: pages of each region. `then` is told each region's.
+    pub(super) fn take_accessed(
+        &mut self,
+        kernel: &Kernel,
+        now: Duration,
+        mut then: impl FnMut(RegionAddr, PageBits),
+    ) {
+        let next = Window::open(now);
+        let Some(window) = self.windows.insert(Viewer::Reclaim, next) else {
+            return;
+        };
+        for exposed in window.accesses.values().filter(|e| e.accesses > 0.0) {
+            let source = &exposed.source;
+            let Some(lot) = self.lots.get(source.lot) else {
+                continue;
+            };
+            for number in source.regions.clone() {
+                let region = lot.region(number);
+                let there = kernel.present(self.space, region).and(lot.used(number));
+                let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
+                if !visited.is_empty() {
+                    then(region, visited);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a kernel in a virtual machine can't see and its programs feel: frames that the host doesn't have at hand.
+//!
+//! Its host says so ([`Kernel::set_away`]), is told which of them are accessed ([`Kernel::take_wanted`]), and says what
+//! that took.
+
+use super::costs::times;
+use super::promoting::number;
+use super::{Access, Kernel, KernelError, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{FrameRun, block_of, offset_of};
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Frames of a guest as its host has them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hosted {
+    /// In the host's swap, by pageblock.
+    away: BTreeMap<u32, PageBits>,
+    /// What the guest waits for, for each of them.
+    each: Duration,
+    /// Accessed since the host last asked.
+    wanted: Vec<FrameRun>,
+}
+
+impl Kernel {
+    /// For a guest: these frames of a pageblock, and no others of it, are in its host's swap; the guest waits `each` long
+    /// for one of them.
+    pub fn set_away(&mut self, block: u32, frames: PageBits, each: Duration) {
+        self.hosted.each = each;
+        if frames.is_empty() {
+            self.hosted.away.remove(&block);
+        } else {
+            self.hosted.away.insert(block, frames);
+        }
+    }
+
+    /// For a guest: frames in its host's swap that were accessed since this was last asked.
+    pub fn take_wanted(&mut self) -> Vec<FrameRun> {
+        std::mem::take(&mut self.hosted.wanted)
+    }
+
+    /// What is known of a pageblock.
+    #[cfg(debug_assertions)]
+    pub(crate) fn known_away(&self, block: u32) -> PageBits {
+        self.away_of(block)
+    }
+
+    /// Whether anything of an address space may be in swap, the host's included.
+    pub(crate) fn has_away(&self, space: SpaceId) -> bool {
+        let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
+        own || !self.hosted.away.is_empty()
+    }
+
+    /// Pages of a region that are in swap, the host's included.
+    pub(crate) fn away(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+        let found = self.spaces.get(&space);
+        let Some(found) = found.and_then(|s| s.table.get(number(region))) else {
+            return PageBits::EMPTY;
+        };
+        let mut away = found.swapped;
+        if self.hosted.away.is_empty() {
+            return away;
+        }
+        if let Some(block) = found.huge {
+            return self.away_of(block);
+        }
+        for run in found.frames.iter() {
+            let frame = run.value as u32;
+            // Neighbouring frames, and mostly of one pageblock.
+            for i in 0..run.count {
+                let there = frame + u32::from(i);
+                if self.away_of(block_of(there)).contains(offset_of(there)) {
+                    away.insert(run.first + i);
+                }
+            }
+        }
+        away
+    }
+
+    /// What an access to a page in swap takes: the expectation, of this kernel's and of its host's.
+    pub(crate) fn away_time(&self) -> Duration {
+        let costs = &self.costs;
+        let own = times(1, costs.base_fault_ns + costs.swap_base_ns) + self.swap.read(1);
+        if self.hosted.away.is_empty() {
+            own
+        } else {
+            self.hosted.each
+        }
+    }
+
+    /// A program accesses pages of a region that are in swap. Of those in the host's, it is for the host to say what they
+    /// took.
+    ///
+    /// # Errors
+    /// No memory left, or no such address space.
+    pub(crate) fn fetch(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+    ) -> Result<Duration, KernelError> {
+        let found = self.space(space)?.table.get(number(region));
+        let Some(found) = found else {
+            return Ok(Duration::ZERO);
+        };
+        let own = pages.and(found.swapped);
+        let mut frames = Vec::new();
+        for page in (0..PAGES_PER_REGION).filter(|page| pages.minus(own).contains(*page)) {
+            frames.extend(found.frame(page));
+        }
+        for frame in frames {
+            self.want(frame);
+        }
+        let touched = self.touch_pages(space, region, own, Access::Read)?;
+        Ok(touched.paid.time)
+    }
+
+    fn away_of(&self, block: u32) -> PageBits {
+        let away = self.hosted.away.get(&block).copied();
+        away.unwrap_or(PageBits::EMPTY)
+    }
+
+    fn want(&mut self, frame: u32) {
+        let Some(away) = self.hosted.away.get_mut(&block_of(frame)) else {
+            return;
+        };
+        if !away.contains(offset_of(frame)) {
+            return;
+        }
+        away.remove(offset_of(frame));
+        if away.is_empty() {
+            self.hosted.away.remove(&block_of(frame));
+        }
+        match self.hosted.wanted.last_mut() {
+            Some(last) if last.first + last.count == frame => last.count += 1,
+            _ => self.hosted.wanted.push(FrameRun {
+                first: frame,
+                count: 1,
+            }),
+        }
+    }
+}

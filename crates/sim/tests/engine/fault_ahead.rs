@@ -1,0 +1,99 @@
+//! Memory filled ahead of programs, by the predictor of the live manager.
+
+use crate::common::{parse, run, small};
+use hawkeye_sim::simulate::{Setup, Simulated};
+use hawkeye_sim::workloads::Workload;
+
+const MIB: u64 = 1 << 20;
+
+/// So many base pages of each region of 1 GiB, a page every so many nanoseconds; before that it waits until the manager has
+/// said what may be filled.
+fn filling(pages: u16, page_ns: f64) -> Workload {
+    parse(&format!(
+        r#"
+        name = "filling"
+        source = "a test"
+        [[process]]
+        name = "test"
+        [[process.area]]
+        name = "data"
+        size = "1GiB"
+        [[process.phase]]
+        kind = "wait"
+        seconds = 2.0
+        [[process.phase]]
+        kind = "fill"
+        area = "data"
+        pages_per_region = {pages}
+        page_ns = {page_ns}
+        "#
+    ))
+}
+
+fn setup(fault_ahead: bool) -> Setup {
+    Setup {
+        memory_bytes: 2048 * MIB,
+        fault_ahead,
+        // Nothing is zeroed in either case.
+        zeroed_before: false,
+        ..small()
+    }
+}
+
+fn fill_s(done: &Simulated) -> f64 {
+    let phase = &done.figures.programs[0].phases[1];
+    phase.end_s - phase.start_s
+}
+
+#[test]
+fn a_program_that_goes_through_new_memory_waits_for_no_zeroing() {
+    let workload = filling(512, 2000.0);
+    let with = run("hawkeye", &workload, &setup(true));
+    // The same kernel without anybody who zeroes or fills.
+    let without = run("linux", &workload, &setup(false));
+    let filled = with.figures.filled_ahead_bytes;
+    assert!((900 * MIB..=1024 * MIB).contains(&filled), "{filled}");
+    // 512 regions, of each of which 465 us were waited for; what is cold in the caches is waited for instead.
+    let saved = fill_s(&without) - fill_s(&with);
+    assert!((0.15..0.25).contains(&saved), "{saved}");
+    assert!(with.figures.filling_cpu_s > 0.2);
+    assert_eq!(with.figures.zeroing_cpu_s, 0.0);
+}
+
+#[test]
+fn whoever_takes_a_page_here_and_there_is_left_alone() {
+    let done = run("hawkeye", &filling(8, 2000.0), &setup(true));
+    let filled = done.figures.filled_ahead_bytes;
+    assert!(filled <= 64 * MIB, "{filled}");
+}
+
+#[test]
+fn nothing_is_filled_where_nobody_asked_or_every_core_is_busy() {
+    let workload = filling(512, 2000.0);
+    for (system, setup) in [
+        ("hawkeye", setup(false)),
+        ("hawkeye-g", setup(true)),
+        (
+            "hawkeye",
+            Setup {
+                cores: 1,
+                ..setup(true)
+            },
+        ),
+    ] {
+        let done = run(system, &workload, &setup);
+        assert_eq!(done.figures.filled_ahead_bytes, 0, "{system}");
+    }
+}
+
+#[test]
+fn what_is_filled_stays_under_the_watermark_and_is_the_same_every_time() {
+    let tight = Setup {
+        memory_bytes: 1100 * MIB,
+        ..setup(true)
+    };
+    let workload = filling(512, 2000.0);
+    let done = run("hawkeye", &workload, &tight);
+    assert!(done.figures.filled_ahead_bytes < 940 * MIB);
+    assert_eq!(done, run("hawkeye", &workload, &tight));
+}

@@ -1,0 +1,288 @@
+//! Virtual machines.
+
+use crate::common::{RANDOM, SEQUENTIAL, accessing, fragmented, parse, run, small};
+use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
+use hawkeye_sim::simulate::{Setup, Simulated};
+use hawkeye_sim::systems;
+use hawkeye_sim::workloads::{Size, Workload};
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+fn in_guest(workload: Workload) -> Workload {
+    workload.in_guest(Size(256 * MIB), 4)
+}
+
+fn wall_s(done: &Simulated) -> f64 {
+    done.figures.all_programs().map(|p| p.wall_s).sum()
+}
+
+fn with_guest(system: &str, setup: Setup) -> Setup {
+    let found = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    Setup {
+        guest_system: Some(found),
+        ..setup
+    }
+}
+
+#[test]
+fn nested_walks_cost_more_and_huge_pages_save_more() {
+    let native = accessing(30.0, RANDOM);
+    let hosted = in_guest(native.clone());
+    let overhead = |workload: &Workload, system| {
+        let done = run(system, workload, &small());
+        done.figures.overhead_percent()
+    };
+    let (own, nested) = (overhead(&native, "linux-4k"), overhead(&hosted, "linux-4k"));
+    assert!(nested > 1.3 * own, "{nested} of {own}");
+    assert!(overhead(&hosted, "linux") < 0.2 * nested);
+    let sequential = in_guest(accessing(30.0, SEQUENTIAL));
+    assert!(overhead(&sequential, "linux-4k") < 5.0);
+}
+
+#[test]
+fn huge_pages_on_both_sides_bring_more_than_on_one() {
+    let workload = in_guest(accessing(30.0, RANDOM));
+    let time = |host, guest| wall_s(&run(host, &workload, &with_guest(guest, small())));
+    let none = time("linux-4k", "linux-4k");
+    let (host, guest) = (time("linux", "linux-4k"), time("linux-4k", "linux"));
+    let both = time("linux", "linux");
+    assert!(host < none && guest < none && both < host && both < guest);
+}
+
+#[test]
+fn each_side_is_managed_by_its_own_policy() {
+    let workload = in_guest(accessing(60.0, RANDOM));
+    let setup = Setup {
+        guest_fragmented: 1.0,
+        ..fragmented(20.0)
+    };
+    let promoted = |host, guest| {
+        let done = run(host, &workload, &with_guest(guest, setup));
+        assert_eq!(done.system, format!("{host}/{guest}"));
+        (done.promoted, wall_s(&done))
+    };
+    let (nothing, slow) = promoted("linux-4k", "linux-4k");
+    assert_eq!(nothing, 0);
+    let (at_host, with_host) = promoted("hawkeye-g", "linux-4k");
+    let (in_guest, with_guest) = promoted("linux-4k", "hawkeye-g");
+    let (everywhere, with_both) = promoted("hawkeye-g", "hawkeye-g");
+    assert!(at_host >= 64 && in_guest >= 64, "{at_host} {in_guest}");
+    assert!(everywhere >= 128, "{everywhere}");
+    assert!(with_host < slow && with_guest < slow);
+    assert!(with_both < with_host && with_both < with_guest);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_guests() {
+    let workload = in_guest(accessing(20.0, RANDOM));
+    let setup = with_guest("hawkeye-pmu", fragmented(20.0));
+    assert_eq!(
+        run("hawkeye-g", &workload, &setup),
+        run("hawkeye-g", &workload, &setup)
+    );
+}
+
+/// Two guests of 200 MiB on a machine of 256: one fills its memory and gives it back, then the other fills its own.
+fn overcommitted() -> Workload {
+    let guest = |name: &str, start_s: f64, then: &str| {
+        format!(
+            r#"
+            [[guest]]
+            name = "{name}"
+            memory = "200MiB"
+            cores = 2
+            [[guest.process]]
+            name = "{name}"
+            start_s = {start_s}
+            [[guest.process.area]]
+            name = "data"
+            size = "160MiB"
+            [[guest.process.phase]]
+            kind = "fill"
+            area = "data"
+            page_ns = 1000.0
+            {then}
+            "#
+        )
+    };
+    let first = guest(
+        "first",
+        0.0,
+        r#"
+        [[guest.process.phase]]
+        kind = "free"
+        area = "data"
+        share = 1.0
+        [[guest.process.phase]]
+        kind = "wait"
+        seconds = 60.0
+        "#,
+    );
+    let second = guest(
+        "second",
+        30.0,
+        r#"
+        [[guest.process.phase]]
+        kind = "access"
+        accesses = 1e6
+        stream = [{ area = "data", pattern = "random", cycles = 100.0 }]
+        "#,
+    );
+    parse(&format!(
+        "name = \"overcommitted\"\nsource = \"a test\"\n{first}{second}"
+    ))
+}
+
+#[test]
+fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
+    let setup = Setup {
+        memory_bytes: 256 * MIB,
+        swap: Some(SwapSpec::ssd(1 << 30)),
+        merging: Some(MergeSpec {
+            pages_per_s: 50_000,
+        }),
+        ..small()
+    };
+    let swapped = |guest| {
+        let done = run("linux-4k", &overcommitted(), &with_guest(guest, setup));
+        assert!(
+            done.figures
+                .all_programs()
+                .all(|p| p.outcome == Outcome::Done)
+        );
+        done.figures
+            .guests
+            .iter()
+            .map(|g| g.swapped_bytes)
+            .sum::<u64>()
+    };
+    assert!(swapped("linux-4k") > 40 * MIB);
+    assert_eq!(swapped("hawkeye-g"), 0);
+}
+
+#[test]
+fn a_host_without_memory_or_swap_kills_a_guest() {
+    let setup = Setup {
+        memory_bytes: 256 * MIB,
+        ..small()
+    };
+    let done = run("linux-4k", &overcommitted(), &setup);
+    let outcomes = done.figures.all_programs().map(|p| p.outcome);
+    assert!(outcomes.eq([Outcome::Killed, Outcome::Done]));
+}
+
+#[test]
+fn pages_in_swap_are_waited_for() {
+    let workload = parse(
+        r#"
+        name = "larger than memory"
+        source = "a test"
+        [[process]]
+        name = "test"
+        [[process.area]]
+        name = "data"
+        size = "300MiB"
+        [[process.phase]]
+        kind = "fill"
+        area = "data"
+        page_ns = 1000.0
+        [[process.phase]]
+        kind = "access"
+        accesses = 1e5
+        stream = [{ area = "data", pattern = "random", cycles = 100.0 }]
+        "#,
+    );
+    let with = |memory_bytes| Setup {
+        memory_bytes,
+        swap: Some(SwapSpec::ssd(1 << 30)),
+        ..small()
+    };
+    let roomy = run("linux-4k", &workload, &with(512 * MIB));
+    let tight = run("linux-4k", &workload, &with(256 * MIB));
+    let phase = |done: &Simulated| {
+        let phase = &done.figures.programs[0].phases[1];
+        phase.end_s - phase.start_s
+    };
+    // A sixth of the pages don't fit: of each 100,000 accesses so many wait for 100 us.
+    let waited = phase(&tight) - phase(&roomy);
+    assert!((1.2..2.6).contains(&waited), "{waited}");
+}
+
+/// Workloads of two guests that fill, free and access, on a machine that is too small for them or not.
+fn programs() -> impl Strategy<Value = Workload> {
+    let phase = prop_oneof![
+        (0.05f64..1.0)
+            .prop_map(|share| format!("kind = \"free\"\narea = \"data\"\nshare = {share}")),
+        (1u32..=512).prop_map(|pages| format!(
+            "kind = \"fill\"\narea = \"data\"\npage_ns = 500.0\npages_per_region = {pages}"
+        )),
+        (0.5f64..3.0).prop_map(|seconds| format!("kind = \"wait\"\nseconds = {seconds}")),
+    ];
+    let phases = prop::collection::vec(phase, 1..5);
+    let guest = (phases, 16u32..60).prop_map(|(phases, mib)| {
+        let phases = phases.iter().map(|phase| format!("[[guest.process.phase]]\n{phase}\n"));
+        let phases: String = phases.collect();
+        format!(
+            r#"
+            [[guest]]
+            name = "guest"
+            memory = "64MiB"
+            cores = 1
+            [[guest.process]]
+            name = "test"
+            [[guest.process.area]]
+            name = "data"
+            size = "{mib}MiB"
+            [[guest.process.phase]]
+            kind = "fill"
+            area = "data"
+            page_ns = 500.0
+            {phases}
+            [[guest.process.phase]]
+            kind = "access"
+            accesses = 2e5
+            stream = [
+                {{ area = "data", pattern = {{ zipf = 0.9 }}, cycles = 500.0, stores_percent = 30.0 }},
+                {{ area = "data", part = [0.5, 1.0], pattern = {{ stride = 8192 }}, cycles = 50.0 }},
+            ]
+            "#
+        )
+    });
+    prop::collection::vec(guest, 2..=2).prop_map(|guests| {
+        parse(&format!(
+            "name = \"random\"\nsource = \"a test\"\n{}",
+            guests.concat()
+        ))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// What must hold of kernels, guests and what each takes the other for is asserted by the engine itself, in debug
+    /// builds, after each of its steps.
+    #[test]
+    fn frames_are_conserved_and_backed_once(
+        workload in programs(),
+        mib in 72u64..200,
+        systems in (0..9usize, 0..9usize),
+        fragmented in prop::bool::ANY,
+        seed in 0u64..1000,
+    ) {
+        let names = systems::SYSTEMS.map(|system| system.name);
+        let setup = Setup {
+            memory_bytes: mib * MIB,
+            swap: Some(SwapSpec::ssd(1 << 30)),
+            merging: Some(MergeSpec { pages_per_s: 20_000 }),
+            fragmented: if fragmented { 1.0 } else { 0.0 },
+            guest_fragmented: if fragmented { 0.5 } else { 0.0 },
+            seed,
+            sample: 500,
+            ..small()
+        };
+        let setup = with_guest(names[systems.1], setup);
+        run(names[systems.0], &workload, &setup);
+    }
+}
