@@ -135,10 +135,12 @@ impl Filler {
     }
 
     fn listen(&mut self, wait: Duration) {
-        if !wait.is_zero() {
+        let heard = if self.pool.has_workers() {
             self.pool.wait(self.frontier.fd(), wait);
-        }
-        let heard = self.frontier.take();
+            self.frontier.take()
+        } else {
+            self.frontier.listen(wait)
+        };
         // First: who comes to the end of what is filled was not faster than the fillers.
         self.hear_of_fills();
         let now = self.now();

@@ -1,6 +1,6 @@
 //! Who fills: the filler's own thread, or several others.
 
-use super::spare_core::{Scheduled, SpareCore};
+use super::spare_core::{Scheduled, SpareCore, SpareCores};
 use super::worker::{Job, Line, Outcome, Report, work};
 use crate::bell::Bell;
 use crate::error::LinuxError;
@@ -28,21 +28,15 @@ pub(super) struct Pool {
     stop: Arc<AtomicBool>,
     /// Whether there is a core for what is done here.
     spare_core: SpareCore,
+    /// Whether there are some for the workers.
+    spare_cores: SpareCores,
 }
 
 struct Worker {
     jobs: Sender<Job>,
     under_way: usize,
     cpu: Duration,
-    rests_until: Option<Instant>,
     thread: JoinHandle<()>,
-}
-
-impl Worker {
-    fn rest(&self, now: Instant) -> Duration {
-        let until = self.rests_until.unwrap_or(now);
-        until.saturating_duration_since(now)
-    }
 }
 
 impl Pool {
@@ -60,6 +54,7 @@ impl Pool {
             bell: Bell::new()?,
             stop: Arc::default(),
             spare_core: SpareCore::default(),
+            spare_cores: SpareCores::of(threads.get()),
         };
         if threads.get() > 1 {
             for worker in 0..threads.get() {
@@ -86,23 +81,27 @@ impl Pool {
             jobs: hand_over,
             under_way: 0,
             cpu: Duration::ZERO,
-            rests_until: None,
             thread,
         });
         Ok(())
     }
 
+    /// Whether there is anybody else.
+    pub(super) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
     /// How long to do nothing at all, because others want all the cores there are.
     pub(super) fn pause(&self) -> Duration {
-        let now = Instant::now();
-        let here = || self.spare_core.pause(self.began.elapsed());
-        let rests = self.workers.iter().map(|worker| worker.rest(now));
-        rests.min().unwrap_or_else(here)
+        let now = self.began.elapsed();
+        let all = 0..self.workers.len();
+        let pauses = all.map(|worker| self.spare_cores.pause(worker, now));
+        pauses.min().unwrap_or_else(|| self.spare_core.pause(now))
     }
 
     /// Whether somebody has time for one more, and a core.
     pub(super) fn is_ready(&mut self) -> bool {
-        if !self.workers.is_empty() {
+        if self.has_workers() {
             return self.idlest().is_some();
         }
         let now = self.began.elapsed();
@@ -110,10 +109,11 @@ impl Pool {
     }
 
     fn idlest(&mut self) -> Option<&mut Worker> {
-        let now = Instant::now();
-        let may = |w: &&mut Worker| w.under_way < AT_ONCE && w.rest(now).is_zero();
-        let all = self.workers.iter_mut().filter(may);
-        all.min_by_key(|worker| worker.under_way)
+        let (now, spare) = (self.began.elapsed(), &self.spare_cores);
+        let rested = |worker: usize| spare.pause(worker, now).is_zero();
+        let all = self.workers.iter_mut().enumerate();
+        let may = all.filter(|(n, worker)| worker.under_way < AT_ONCE && rested(*n));
+        may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
     /// Has it filled; [`Self::outcome`] says what came of it.
@@ -142,13 +142,19 @@ impl Pool {
         if let Some(worker) = self.workers.get_mut(report.worker) {
             worker.under_way = worker.under_way.saturating_sub(1);
             worker.cpu = report.cpu;
-            worker.rests_until = report.rests_until;
+        }
+        if let Some(scheduled) = report.scheduled {
+            let now = self.began.elapsed();
+            self.spare_cores.hear(report.worker, now, scheduled);
         }
         Some(report.outcome)
     }
 
     /// Waits for an outcome, or until `other` can be read, for so long at the most (in milliseconds: less is not waited).
     pub(super) fn wait(&self, other: BorrowedFd<'_>, most: Duration) {
+        if most.is_zero() {
+            return;
+        }
         let Ok(timeout) = PollTimeout::try_from(most) else {
             return;
         };

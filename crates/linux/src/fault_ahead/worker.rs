@@ -1,7 +1,7 @@
 //! A thread that fills what it is handed, one region after the other.
 
 use super::fill::{FillMethod, fill};
-use super::spare_core::{Scheduled, SpareCore};
+use super::spare_core::Scheduled;
 use crate::bell::Bell;
 use crate::error::LinuxError;
 use crate::process::{ProcessHandle, thread_cpu};
@@ -49,8 +49,8 @@ pub(super) struct Report {
     pub(super) outcome: Outcome,
     /// CPU time that it has used so far.
     pub(super) cpu: Duration,
-    /// Others want its core: it is handed nothing before this.
-    pub(super) rests_until: Option<Instant>,
+    /// Whether it gets a core when it wants one.
+    pub(super) scheduled: Option<Scheduled>,
 }
 
 /// What a worker shares with the rest of the pool.
@@ -66,20 +66,15 @@ pub(super) struct Line {
 
 /// Works until nobody hands over anything any more.
 pub(super) fn work(line: Line) {
-    let began = Instant::now();
-    let mut spare_core = SpareCore::default();
     for job in &line.jobs {
         if line.stop.load(Ordering::Relaxed) {
             return;
         }
-        let outcome = job.carry_out();
-        let now = began.elapsed();
-        let spare = Scheduled::now().is_none_or(|scheduled| spare_core.is_there(now, scheduled));
         let report = Report {
             worker: line.worker,
-            outcome,
+            outcome: job.carry_out(),
             cpu: thread_cpu(),
-            rests_until: (!spare).then(|| Instant::now() + spare_core.pause(now)),
+            scheduled: Scheduled::now(),
         };
         if line.reports.send(report).is_err() {
             return;
