@@ -4,6 +4,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use hawkeye_manager::Settings;
 use hawkeye_manager::config::{FillSettings, Switch};
+use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
 use std::path::PathBuf;
@@ -75,6 +76,10 @@ pub struct FillOptions {
     #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
     pub fill_rate: Option<Rate>,
 
+    /// Fill by so many threads at once, 1 to 64. Unless set: as many as there are cores but one, at most 4.
+    #[arg(long, value_name = "N", value_parser = fill_threads)]
+    pub fill_threads: Option<FillThreads>,
+
     /// While memory allows, give everybody on this machine huge pages at first faults, without waiting for
     /// compaction. Put back at the end.
     #[arg(long)]
@@ -102,6 +107,7 @@ impl FillOptions {
         let settings = FillSettings {
             fault_ahead: switch(wanted),
             rate: self.fill_rate,
+            threads: self.fill_threads,
             huge_faults: switch(self.huge_faults),
         };
         (settings, required)
@@ -164,6 +170,10 @@ fn rate(text: &str) -> Result<Rate, String> {
     Rate::per_second(number(text)?).map_err(|error| error.to_string())
 }
 
+fn fill_threads(text: &str) -> Result<FillThreads, String> {
+    FillThreads::new(number(text)?).map_err(|error| error.to_string())
+}
+
 fn cpu(text: &str) -> Result<CpuBudget, String> {
     CpuBudget::new(number(text)?).map_err(|error| error.to_string())
 }
@@ -201,6 +211,8 @@ mod tests {
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());
+        assert!(fill_threads("0").is_err() && fill_threads("65").is_err());
+        assert!(fill_threads("2.5").is_err() && fill_threads("64").is_ok());
         assert!(bloat("0").is_err() && bloat("513").is_err() && bloat("512").is_ok());
         let unknown = known_policy("best").expect_err("there is no such policy");
         assert!(unknown.contains("hawkeye-g"), "{unknown}");

@@ -163,7 +163,7 @@ fn one(host: &mut Host, mib: u64, options: &str, way: Way) -> Result<Seen, Bench
     let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = if way.fills() {
-        let fault_ahead = FaultAhead::start(None)?;
+        let fault_ahead = FaultAhead::start(None, None)?;
         fault_ahead.follow(program.pid(), 0)?;
         for process in fault_ahead.followed() {
             fault_ahead.set_room(process, mib);

@@ -85,7 +85,7 @@ fn beside(
     owner.wait_ready()?;
     // None of them is out of range.
     let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
-    let filler = FaultAhead::start(rate)?;
+    let filler = FaultAhead::start(rate, None)?;
     filler.follow(owner.pid(), mib)?;
     for process in filler.followed() {
         filler.set_room(process, mib);

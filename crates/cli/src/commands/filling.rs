@@ -20,7 +20,7 @@ pub struct Filling {
 impl Filling {
     /// Begins to start what was asked for, so that it is ready when all else is.
     pub fn prepare(wanted: &FillSettings) -> Option<Result<Starting, LinuxError>> {
-        (wanted.fault_ahead == Switch::On).then(|| FaultAhead::begin(wanted.rate))
+        (wanted.fault_ahead == Switch::On).then(|| FaultAhead::begin(wanted.rate, wanted.threads))
     }
 
     /// Starts what was asked for. `required`: it is an error where memory can't be filled ahead.

@@ -101,11 +101,20 @@ fn a_stream_after_random_touches_is_filled_ahead_of_too() {
 
 #[test]
 fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
-    let Some(machine) = machine("a_warm_start_needs_no_page_fault") else {
+    warm_start("a_warm_start_needs_no_page_fault", 1);
+}
+
+#[test]
+fn a_warm_start_by_two_threads_stops_at_what_was_asked_for_too() {
+    warm_start("a_warm_start_by_two_threads", 2);
+}
+
+fn warm_start(test: &str, threads: u32) {
+    let Some(machine) = machine(test) else {
         return;
     };
     // It waits for `go` and is ended by the end of its input: it touches nothing.
-    let options = format!("{OPTIONS} --warm 256MiB");
+    let options = format!("{OPTIONS} --fill-threads {threads} --warm 256MiB");
     let script = format!(
         "run {options} --json {}",
         machine.state.join("json").display()
@@ -188,7 +197,16 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
 
 #[test]
 fn no_byte_changes_while_memory_is_filled_ahead_of_torture() {
-    let Some(machine) = machine("no_byte_changes_while_memory_is_filled_ahead_of_torture") else {
+    torture("no_byte_changes_while_memory_is_filled_ahead_of_torture", 1);
+}
+
+#[test]
+fn no_byte_changes_while_two_threads_fill_ahead_of_torture() {
+    torture("no_byte_changes_while_two_threads_fill_ahead_of_torture", 2);
+}
+
+fn torture(test: &str, threads: u32) {
+    let Some(machine) = machine(test) else {
         return;
     };
     for workload in [
@@ -196,7 +214,7 @@ fn no_byte_changes_while_memory_is_filled_ahead_of_torture() {
         "fork-storm --children 4 --mib 256 --seconds 5",
         "exec-self --ms 200 --times 10 --mib 256 --seconds 2",
     ] {
-        let options = format!("{OPTIONS} --huge-faults --warm 1GiB");
+        let options = format!("{OPTIONS} --fill-threads {threads} --huge-faults --warm 1GiB");
         let (code, summary) = machine.run_workload(&options, workload);
         assert_eq!(code, 0, "{workload}: {summary}");
     }

@@ -1,18 +1,21 @@
-//! The filler's loop: listen, look, fill.
+//! The filler's loop: listen, look, have filled, look.
 
 use super::attention::Attention;
-use super::fill::fill;
 use super::frontier::{Frontier, Watchlist};
 use super::known::{Known, look, refresh};
-use super::spare_core::{Scheduled, SpareCore};
+use super::limits::Limits;
+use super::muted::Muted;
+use super::pool::Pool;
 use super::warm::WarmStart;
+use super::worker::{Job, Outcome};
 use super::{Followed, Shared};
 use crate::error::LinuxError;
-use crate::fragmentation;
 use crate::page_tables::PageTables;
 use crate::process::thread_cpu;
-use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, TokenBucket};
+use hawkeye_policy::fault_ahead::{
+    FaultAheadSettings, FillThreads, Filled, Predictor, Surroundings, Task,
+};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +24,10 @@ use std::time::{Duration, Instant};
 
 /// Without anything to do it looks this often who is still there.
 const IDLE: Duration = Duration::from_millis(50);
+/// A fill takes less.
+const A_FILL: Duration = Duration::from_millis(1);
 /// A region of which fewer base pages than this hold anything is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
-/// So many fills from one look at free memory to the next.
-const LOOK_EVERY: u32 = 16;
-/// Free huge pages that are left to others.
-const LEFT_FREE: u64 = 64;
 
 pub(super) struct Filler {
     began: Instant,
@@ -38,29 +39,17 @@ pub(super) struct Filler {
     /// Of whom something is still to be filled on request.
     warm: HashMap<ProcessId, WarmStart>,
     /// Who does not use what is filled.
-    muted: HashMap<ProcessId, Muted>,
-    spare_core: SpareCore,
+    muted: Muted,
+    pool: Pool,
     attention: Attention,
-    bucket: Option<TokenBucket>,
-    /// Fills until free memory is looked at again, and whether there was enough.
-    until_look: u32,
-    enough_free: bool,
+    limits: Limits,
 }
-
-/// Nothing is heard of a process that does not use what is filled, for a while and then for twice as long.
-struct Muted {
-    until: Duration,
-    pause: Duration,
-    silent: bool,
-}
-
-const FIRST_SILENCE: Duration = Duration::from_secs(1);
-const LONGEST_SILENCE: Duration = Duration::from_secs(64);
 
 impl Filler {
     pub(super) fn new(
         shared: Arc<Shared>,
         rate: Option<Rate>,
+        threads: FillThreads,
     ) -> Result<(Self, Watchlist), LinuxError> {
         let (frontier, watchlist) = Frontier::attach()?;
         let filler = Self {
@@ -71,12 +60,10 @@ impl Filler {
             predictor: Predictor::new(FaultAheadSettings::default()),
             known: HashMap::new(),
             warm: HashMap::new(),
-            muted: HashMap::new(),
-            spare_core: SpareCore::default(),
+            muted: Muted::default(),
+            pool: Pool::start(threads)?,
             attention: Attention::default(),
-            bucket: rate.map(evenly),
-            until_look: 0,
-            enough_free: true,
+            limits: Limits::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -84,17 +71,18 @@ impl Filler {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.spare_core.pause(self.now());
+            let pause = self.pool.pause();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE));
+                self.hear_of_fills();
                 // Who was heard of meanwhile is elsewhere by now.
-                self.frontier.listen(Duration::ZERO);
+                self.frontier.take();
                 continue;
             }
-            let wait = if busy { Duration::ZERO } else { self.pause() };
+            let wait = self.pause(busy);
             self.pay_attention();
             self.listen(wait);
-            self.look_for_new_mappings(busy);
+            self.look_for_new_mappings(busy || self.predictor.under_way() > 0);
             self.look_at_witnesses();
             self.peek();
             busy = self.fill_next();
@@ -108,7 +96,8 @@ impl Filler {
 
     fn publish(&self) {
         let (shared, set) = (&self.shared, Ordering::Relaxed);
-        shared.cpu_ns.store(thread_cpu().as_nanos() as u64, set);
+        let cpu = thread_cpu() + self.pool.cpu();
+        shared.cpu_ns.store(cpu.as_nanos() as u64, set);
         shared.ahead.store(self.predictor.ahead(), set);
         shared.unused.store(self.predictor.unused(), set);
     }
@@ -130,17 +119,30 @@ impl Filler {
         self.began.elapsed()
     }
 
-    /// How long nothing needs to be done unless somebody is heard of.
-    fn pause(&self) -> Duration {
+    /// How long nothing needs to be done unless somebody is heard of, or a fill.
+    fn pause(&self, busy: bool) -> Duration {
+        if busy {
+            return Duration::ZERO;
+        }
         let looks = self.warm.values().map(WarmStart::next_look);
         let peek = self.predictor.next_peek().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
-        next.map_or(IDLE, |pause| pause.min(IDLE))
+        let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
+        // Shorter ones are not waited for at all, which would take a worker's core.
+        let fills = self.predictor.under_way() > 0;
+        if fills { pause.max(A_FILL) } else { pause }
     }
 
     fn listen(&mut self, wait: Duration) {
-        let heard = self.frontier.listen(wait);
+        let heard = if self.pool.has_workers() {
+            self.pool.wait(self.frontier.fd(), wait);
+            self.frontier.take()
+        } else {
+            self.frontier.listen(wait)
+        };
+        // First: who comes to the end of what is filled was not faster than the fillers.
+        self.hear_of_fills();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
         for (process, one) in self.shared.followed().iter_mut() {
@@ -172,34 +174,20 @@ impl Filler {
 
     /// Whoever was muted for long enough may have changed.
     fn hear_again(&mut self, now: Duration, followed: &HashMap<u32, ProcessId>) {
-        let (frontier, predictor) = (&self.frontier, &mut self.predictor);
-        self.muted.retain(|process, muted| {
-            let stays = followed.get(&process.pid) == Some(process);
-            if !stays || (muted.until <= now && muted.silent) {
-                muted.silent = false;
-                frontier.unmute(process.pid);
-                predictor.forget_given_up(*process);
-            }
-            stays
-        });
+        let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
+        for process in self.muted.take_over(now, is_there) {
+            self.frontier.unmute(process.pid);
+            self.predictor.forget_given_up(process);
+        }
     }
 
     /// Hears no more of whoever has no stream left that is filled.
     fn mute(&mut self, process: ProcessId) {
         let now = self.now();
-        let muted = self.muted.get(&process).is_some_and(|m| now < m.until);
-        if muted || !self.predictor.given_up(now, process) {
-            return;
+        if !self.muted.contains(now, process) && self.predictor.given_up(now, process) {
+            self.muted.add(now, process);
+            self.frontier.mute(process.pid);
         }
-        let before = self.muted.get(&process).map(|muted| muted.pause * 2);
-        let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
-        let muted = Muted {
-            until: now + pause,
-            pause,
-            silent: true,
-        };
-        self.muted.insert(process, muted);
-        self.frontier.mute(process.pid);
     }
 
     /// Of whom a warm start is wanted: whoever touches memory inside the kernel (`MADV_POPULATE_WRITE`) is not heard of.
@@ -261,10 +249,10 @@ impl Filler {
         empty.ok().flatten()
     }
 
-    /// Fills the region that is most urgent; whether there was one.
+    /// Has the region filled that is most urgent; whether there was one, and somebody to do it.
     fn fill_next(&mut self) -> bool {
         let now = self.now();
-        if !self.enough_free() || !self.may_run(now) {
+        if !self.pool.is_ready() || !self.limits.allow(now, self.predictor.under_way()) {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
@@ -281,85 +269,61 @@ impl Filler {
             })
         });
         let Some(task) = task else {
+            self.limits.give_back();
             return false;
         };
-        if self
-            .bucket
-            .as_mut()
-            .is_some_and(|bucket| !bucket.take(now, 1))
-        {
-            return false;
+        match self.prepare(task) {
+            Ok(job) => self.pool.hand_over(job),
+            Err(what) => self.settle(task, what),
         }
-        let begun = Instant::now();
-        let what = self.fill(task);
-        if what == Filled::Done {
-            let took = begun.elapsed().as_nanos() as u64;
-            self.shared.filled.fetch_add(1, Ordering::Relaxed);
-            self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
-            // Whoever else is followed may fall under the same limit.
-            for (process, followed) in self.shared.followed().iter_mut() {
-                followed.room_regions = followed.room_regions.saturating_sub(1);
-                followed.filled_regions += u64::from(*process == task.process);
-            }
-        } else {
-            if let Some(bucket) = &mut self.bucket {
-                bucket.give_back(1);
-            }
-            if what == Filled::Refused {
-                self.shared.refused.fetch_add(1, Ordering::Relaxed);
-                if let Some(warm) = self.warm.get_mut(&task.process) {
-                    warm.not_yet(task.region);
-                }
-            }
-        }
-        tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
-        self.predictor.filled(now, task, what);
         true
     }
 
-    /// Whether nobody else wants the core.
-    fn may_run(&mut self, now: Duration) -> bool {
-        Scheduled::now().is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
-    }
-
-    /// Whether enough free huge pages are left: whoever needs one would have to compact memory otherwise.
-    fn enough_free(&mut self) -> bool {
-        if self.until_look == 0 {
-            self.until_look = LOOK_EVERY;
-            self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > LEFT_FREE);
-        }
-        self.until_look -= 1;
-        self.enough_free
-    }
-
-    fn fill(&mut self, task: Task) -> Filled {
+    /// What it takes to fill a region, if nothing is there.
+    fn prepare(&mut self, task: Task) -> Result<Job, Filled> {
         let handle = match self.shared.followed().get(&task.process) {
             Some(Followed { handle, .. }) => Arc::clone(handle),
-            None => return Filled::Refused,
+            None => return Err(Filled::Refused),
         };
-        let Some(known) = self.known.get(&task.process) else {
-            return Filled::Refused;
-        };
-        let Some(method) = known.around(task.region).map(|mapped| mapped.method) else {
-            return Filled::Refused;
-        };
+        let known = self.known.get(&task.process).ok_or(Filled::Refused)?;
+        let mapped = known.around(task.region).ok_or(Filled::Refused)?;
         match look(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
-            Ok(Some(_)) => return Filled::Occupied,
-            Err(_) => return Filled::Refused,
+            Ok(Some(_)) => return Err(Filled::Occupied),
+            Err(_) => return Err(Filled::Refused),
         }
-        if !handle.alive() {
+        Ok(Job {
+            task,
+            handle,
+            method: mapped.method,
+        })
+    }
+
+    /// What became of all that was handed over.
+    fn hear_of_fills(&mut self) {
+        while let Some(outcome) = self.pool.outcome() {
+            let what = self.judge(&outcome);
+            if what == Filled::Done {
+                let took = outcome.took.as_nanos() as u64;
+                self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
+            }
+            self.settle(outcome.task, what);
+        }
+    }
+
+    /// Whether a huge page is there now.
+    fn judge(&mut self, outcome: &Outcome) -> Filled {
+        let Task {
+            process, region, ..
+        } = outcome.task;
+        if let Err(error) = &outcome.result {
+            tracing::debug!("{region} of {process} was not filled: {error}");
+        }
+        let Some(known) = self.known.get(&process) else {
             return Filled::Refused;
-        }
-        let result = fill(&handle, task.region, method);
-        if let Err(error) = &result {
-            tracing::debug!(
-                "{} of {} was not filled: {error}",
-                task.region,
-                task.process
-            );
-        }
-        match (result, look(&mut self.tables, &known.target, task.region)) {
+        };
+        let now = look(&mut self.tables, &known.target, region);
+        match (&outcome.result, now) {
             (Ok(()), Ok(Some(now))) if now.huge => Filled::Done,
             // Its owner was faster, or is collapsing the same.
             (
@@ -372,11 +336,27 @@ impl Filler {
             _ => Filled::Refused,
         }
     }
-}
 
-/// A neighbour feels a burst more than the same amount spread out.
-fn evenly(rate: Rate) -> TokenBucket {
-    const BURST_S: f64 = 1.0 / 16.0;
-    let burst = (rate.get() * BURST_S).max(1.0);
-    TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
+    /// Counts what became of a region, and goes on from there.
+    fn settle(&mut self, task: Task, what: Filled) {
+        if what == Filled::Done {
+            self.shared.filled.fetch_add(1, Ordering::Relaxed);
+            // Whoever else is followed may fall under the same limit.
+            for (process, followed) in self.shared.followed().iter_mut() {
+                followed.room_regions = followed.room_regions.saturating_sub(1);
+                followed.filled_regions += u64::from(*process == task.process);
+            }
+        } else {
+            self.limits.give_back();
+        }
+        tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
+        let ended = self.predictor.filled(self.now(), task, what);
+        if what == Filled::Refused {
+            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+            // Once: of others that were under way the same will be heard.
+            if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
+                warm.not_yet(task.region);
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// A process that was heard of.
@@ -62,6 +63,16 @@ impl Frontier {
     /// Who was heard of since the last call; waits for the first for so long at the most.
     pub fn listen(&mut self, wait: Duration) -> Vec<Heard> {
         self.reports.wait(wait)
+    }
+
+    /// The same without waiting.
+    pub fn take(&mut self) -> Vec<Heard> {
+        self.reports.take()
+    }
+
+    /// Readable when somebody was heard of.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.reports.fd()
     }
 
     /// Hears no more of a process, but for regions that it touches densely.

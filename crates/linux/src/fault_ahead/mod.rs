@@ -1,15 +1,19 @@
-//! Fault-ahead: a thread that zeroes and maps huge pages before their program gets there.
+//! Fault-ahead: threads that zero and map huge pages before their program gets there.
 //!
 //! One-way: BPF tells where processes touch new memory (`frontier`), the predictor of the policy crate says what
-//! comes next, and it is filled (`fill`). The manager says who is followed and how much room there is.
+//! comes next (asked by `filler`), and it is filled (`fill`), by that thread or by workers (`pool`). The manager says who is followed and how much room there is.
 
 mod attention;
 mod fill;
 mod filler;
 mod frontier;
 mod known;
+mod limits;
+mod muted;
+mod pool;
 mod spare_core;
 mod warm;
+mod worker;
 
 use crate::error::LinuxError;
 use crate::page_tables::Target;
@@ -17,15 +21,17 @@ use crate::process::ProcessHandle;
 use filler::Filler;
 pub(crate) use frontier::Frontier;
 use frontier::Watchlist;
+use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::{ProcessId, Rate};
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end of the filler's thread is waited for.
+/// How long the end of the filler's threads is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was done so far.
@@ -40,7 +46,7 @@ pub struct FillStatistics {
     /// Regions that were filled ahead of streams that ended before they came to them, at the most. Recovery takes
     /// them back where memory gets short.
     pub unused: u64,
-    /// CPU time it took.
+    /// CPU time it took, of all threads.
     pub cpu: Duration,
     /// The longest single fill.
     pub longest: Duration,
@@ -99,19 +105,24 @@ impl FaultAhead {
     /// File descriptors that each process takes that is followed.
     pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS;
 
-    /// Starts the filler; it follows nobody yet. `rate`: regions per second at the most.
+    /// Starts the filler; it follows nobody yet. `rate`: regions per second at the most; `threads`: how many fill,
+    /// `None`: as many as there are spare cores.
     ///
     /// # Errors
     /// First touches can't be watched on this machine.
-    pub fn start(rate: Option<Rate>) -> Result<Self, LinuxError> {
-        Self::begin(rate)?.ready()
+    pub fn start(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Self, LinuxError> {
+        Self::begin(rate, threads)?.ready()
     }
 
     /// Begins to start it.
     ///
     /// # Errors
     /// There can be no thread.
-    pub fn begin(rate: Option<Rate>) -> Result<Starting, LinuxError> {
+    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Starting, LinuxError> {
+        let threads = threads.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism();
+            FillThreads::beside_a_program(cores.map_or(1, NonZero::get))
+        });
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
@@ -119,7 +130,7 @@ impl FaultAhead {
             .name("hawkeye-fill".into())
             .spawn(move || {
                 // What is loaded here stays here: BPF's buffers belong to one thread.
-                match Filler::new(for_filler, rate) {
+                match Filler::new(for_filler, rate, threads) {
                     Ok((mut filler, watchlist)) => {
                         if tell.send(Ok(watchlist)).is_ok() {
                             filler.run();

@@ -10,6 +10,7 @@ mod value;
 pub use error::{ConfigError, Problem, Problems};
 
 use crate::settings::Settings;
+use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, Rules, SamplingPace, Selection,
@@ -59,6 +60,8 @@ pub struct FillSettings {
     pub fault_ahead: Switch,
     /// So many regions a second at the most; `None`: as fast as it goes.
     pub rate: Option<Rate>,
+    /// By so many threads; `None`: by as many as there are spare cores.
+    pub threads: Option<FillThreads>,
     /// Everybody on the machine gets huge pages at first faults while memory allows.
     pub huge_faults: Switch,
 }
@@ -388,6 +391,10 @@ fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {
         rate: s
             .optional("regions_per_s")
             .and_then(|rate| s.checked(Rate::per_second(rate), &keys)),
+        threads: s.optional("threads").and_then(|threads| {
+            let keys = [(FillThreads::NAME, "threads")];
+            s.checked(FillThreads::new(threads), &keys)
+        }),
         huge_faults: s.or("huge_faults", usual.huge_faults),
     }
 }

@@ -124,7 +124,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 27] = [
+const WRONG: [(&str, &str); 28] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -168,6 +168,10 @@ const WRONG: [(&str, &str); 27] = [
     (
         "[limits]\ncpu_percent = 200",
         "hawkeye.toml:2:15: limits.cpu_percent must be over 0 and at most 100, not 200",
+    ),
+    (
+        "[fault_ahead]\nthreads = 0",
+        "hawkeye.toml:2:11: fault_ahead.threads must be 1 to 64, not 0",
     ),
     (
         "[memory]\nhigh_percent = \"85 %\"",

@@ -10,9 +10,12 @@
 
 mod predictor;
 mod stream;
+mod threads;
+mod under_way;
 
 pub use predictor::{Filled, Predictor, Task};
 pub use stream::{FaultAheadSettings, Stream};
+pub use threads::FillThreads;
 
 use crate::page::RegionAddr;
 use std::ops::Range;

@@ -1,5 +1,6 @@
 //! All streams of all processes, and whose turn it is.
 
+use super::under_way::UnderWay;
 use super::{Advance, FaultAheadSettings, Stream, Surroundings};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
@@ -24,7 +25,10 @@ pub enum Filled {
 #[derive(Clone, Debug, Default)]
 pub struct Predictor {
     settings: FaultAheadSettings,
-    streams: BTreeMap<ProcessId, Vec<Stream>>,
+    /// By when they began: an id is not used twice.
+    streams: BTreeMap<ProcessId, BTreeMap<StreamId, Stream>>,
+    next_id: StreamId,
+    under_way: UnderWay,
     /// Regions that are still to be filled on request.
     warm: BTreeMap<ProcessId, u64>,
     unproven: BTreeMap<ProcessId, Unproven>,
@@ -46,11 +50,14 @@ const UNPROVEN_AGE: Duration = Duration::from_secs(60);
 /// Who was heard of within this time is at work.
 const JUST_NOW: Duration = Duration::from_millis(100);
 
-/// A stream by its process and its place among that process's.
+/// Tells streams apart; those of the same process too.
+type StreamId = u64;
+
+/// A stream of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Which {
     process: ProcessId,
-    stream: usize,
+    stream: StreamId,
 }
 
 /// A region to fill, or to look at.
@@ -87,16 +94,21 @@ impl Predictor {
     /// region `last`.
     pub fn mapped(&mut self, now: Duration, process: ProcessId, last: RegionAddr) {
         if self.still_warm(process) > 0 {
-            let streams = self.streams.entry(process).or_default();
-            streams.push(Stream::down_from(now, last));
+            self.add(process, Stream::down_from(now, last));
         }
+    }
+
+    fn add(&mut self, process: ProcessId, stream: Stream) {
+        let streams = self.streams.entry(process).or_default();
+        streams.insert(self.next_id, stream);
+        self.next_id += 1;
     }
 
     /// Forgets streams that were not heard of for long.
     pub fn forget_ended(&mut self, now: Duration) {
         let (settings, unused) = (&self.settings, &mut self.unused);
         for streams in self.streams.values_mut() {
-            streams.retain(|stream| {
+            streams.retain(|_, stream| {
                 let ended = stream.has_ended(now, settings);
                 *unused += if ended { stream.surplus() } else { 0 };
                 !ended
@@ -109,25 +121,28 @@ impl Predictor {
         self.forget_ended(now);
         let settings = self.settings;
         let streams = self.streams.entry(process).or_default();
-        if streams.iter_mut().any(|s| s.hear(now, advance, &settings)) {
+        let mut all = streams.values_mut();
+        if all.any(|s| s.hear(now, advance, &settings)) {
             return;
         }
         if streams.len() >= STREAMS_PER_PROCESS {
-            let quietest = streams.iter().enumerate().min_by_key(|(_, s)| s.heard_at());
-            if let Some((quietest, _)) = quietest {
-                self.unused += streams.remove(quietest).surplus();
+            let quietest = streams.iter().min_by_key(|(_, s)| s.heard_at());
+            if let Some(quietest) = quietest.map(|(id, _)| *id) {
+                let removed = streams.remove(&quietest);
+                self.unused += removed.map_or(0, |stream| stream.surplus());
             }
         }
         let mut stream = Stream::new(now, advance, &settings);
         if self.warm.contains_key(&process) {
             stream.trust();
         }
-        streams.push(stream);
+        self.add(process, stream);
     }
 
     /// What to fill next: for the stream with the least left ahead of it, and what was asked for after all that is
-    /// touched just now. `around` tells what may be filled around
-    /// a region; without an answer its stream is forgotten.
+    /// touched just now. It is under way from now on, until [`Self::filled`] is told what came of it; any number may be,
+    /// of which none is handed out twice. `around` tells what may be filled around a region, by how memory was when all
+    /// that was filled so far was there; without an answer nothing is.
     pub fn next_fill(
         &mut self,
         now: Duration,
@@ -137,28 +152,43 @@ impl Predictor {
         for (process, streams) in &self.streams {
             let process = *process;
             let proven_only = self.proven_only(now, process);
-            let here = streams.iter().enumerate();
-            wanting.extend(
-                here.filter(|(_, s)| s.wants() && (s.is_proven() || !proven_only))
-                    .map(|(stream, s)| ((s.asked_for(), s.surplus()), Which { process, stream })),
-            );
+            let warm = self.still_warm(process) > self.under_way.of(process);
+            let may = |s: &Stream| (s.is_proven() || !proven_only) && (warm || !s.asked_for());
+            let here = streams.iter().filter(|(_, s)| s.wants() && may(s));
+            wanting.extend(here.map(|(stream, s)| {
+                let stream = *stream;
+                ((s.asked_for(), s.surplus()), Which { process, stream })
+            }));
         }
         wanting.sort_by_key(|(urgency, _)| *urgency);
-        wanting.into_iter().find_map(|(_, which)| {
+        let all_under_way = self.under_way.all();
+        let task = wanting.into_iter().find_map(|(_, which)| {
             let stream = self.get(which)?;
-            let region = stream.due(&around(which.process, stream.head())?)?;
-            Some(Task {
-                process: which.process,
+            let mut around = around(which.process, stream.head())?;
+            // Whoever else is filled for may fall under the same limit.
+            around.room_regions = around.room_regions.saturating_sub(all_under_way);
+            let process = which.process;
+            let region = stream.due(&around)?;
+            // Another stream may have come to the same one.
+            (!self.under_way.contains(process, region)).then_some(Task {
+                process,
                 region,
                 which,
             })
-        })
+        })?;
+        let stream = self.get_mut(task.which)?;
+        stream.handed_out();
+        let unproven = !stream.is_proven();
+        self.under_way.begin(task.process, task.region, unproven);
+        Some(task)
     }
 
     /// Whether enough was filled for this process on suspicion.
     fn proven_only(&self, now: Duration, process: ProcessId) -> bool {
-        let unproven = self.unproven.get(&process);
-        unproven.is_some_and(|u| u.regions >= MOST_UNPROVEN && now < u.since + UNPROVEN_AGE)
+        let noted = self.unproven.get(&process);
+        let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
+        let noted = noted.map_or(0, |u| u.regions);
+        noted + self.under_way.unproven(process) >= MOST_UNPROVEN
     }
 
     fn note_unproven(&mut self, now: Duration, process: ProcessId) {
@@ -173,30 +203,37 @@ impl Predictor {
         unproven.regions += 1;
     }
 
-    /// What came of it.
-    pub fn filled(&mut self, now: Duration, task: Task, what: Filled) {
-        match what {
-            Filled::Refused => self.forget_stream(task.which),
-            Filled::Done | Filled::Occupied => {
-                if what == Filled::Done {
-                    self.use_up_warm(task.process);
-                    if self.get(task.which).is_some_and(|s| !s.is_proven()) {
-                        self.note_unproven(now, task.process);
-                    }
-                }
-                if let Some(stream) = self.get_mut(task.which) {
-                    stream.dealt_with(what == Filled::Done);
-                }
+    /// What came of it; whether its stream ends with that.
+    pub fn filled(&mut self, now: Duration, task: Task, what: Filled) -> bool {
+        let fill = self.under_way.end(task.process, task.region);
+        if what == Filled::Refused {
+            return self.forget_stream(task.which);
+        }
+        // What was filled for a program that is gone counts for nobody.
+        if let Some(fill) = fill.filter(|fill| what == Filled::Done && !fill.forgotten) {
+            self.use_up_warm(task.process);
+            let proven = self.get(task.which).is_some_and(Stream::is_proven);
+            if fill.unproven && !proven {
+                self.note_unproven(now, task.process);
             }
         }
+        if let Some(stream) = self.get_mut(task.which) {
+            stream.dealt_with(task.region, what == Filled::Done);
+        }
+        false
+    }
+
+    /// Regions that are being filled: handed out, and not yet heard of again.
+    pub fn under_way(&self) -> u64 {
+        self.under_way.all()
     }
 
     /// When to look next whether a program has come to a filled region, and at which.
     pub fn next_peek(&self) -> Option<(Duration, Task)> {
         let streams = self.streams.iter().flat_map(|(process, streams)| {
-            streams.iter().enumerate().filter_map(|(stream, s)| {
+            streams.iter().filter_map(|(stream, s)| {
                 let (at, region) = s.peek()?;
-                let process = *process;
+                let (process, stream) = (*process, *stream);
                 let which = Which { process, stream };
                 Some((
                     at,
@@ -222,8 +259,8 @@ impl Predictor {
     /// A region that was filled and that its program has passed: is it in use?
     pub fn next_look(&self) -> Option<Task> {
         self.streams.iter().find_map(|(process, streams)| {
-            streams.iter().enumerate().find_map(|(stream, s)| {
-                let process = *process;
+            streams.iter().find_map(|(stream, s)| {
+                let (process, stream) = (*process, *stream);
                 Some(Task {
                     process,
                     region: s.passed_witness()?,
@@ -248,24 +285,30 @@ impl Predictor {
         self.streams.remove(&process);
         self.warm.remove(&process);
         self.unproven.remove(&process);
+        self.under_way.forget(|whose| whose == process);
     }
 
     /// Whether all streams of a process that were heard of just now were given up, and no other is known to use what
     /// is filled.
     pub fn given_up(&self, now: Duration, process: ProcessId) -> bool {
-        let streams = self.streams.get(&process).map_or(&[][..], Vec::as_slice);
-        let mut latest = streams.iter().filter(|s| now < s.heard_at() + JUST_NOW);
+        let streams = || {
+            self.streams
+                .get(&process)
+                .into_iter()
+                .flat_map(|s| s.values())
+        };
+        let mut latest = streams().filter(|s| now < s.heard_at() + JUST_NOW);
         let good = |s: &Stream| s.window() > 0 && s.is_proven();
         latest.next().is_some_and(|s| s.window() == 0)
             && latest.all(|s| s.window() == 0)
-            && !streams.iter().any(good)
+            && !streams().any(good)
     }
 
     /// Streams of a process that were given up count no more: it may have changed.
     pub fn forget_given_up(&mut self, process: ProcessId) {
         let unused = &mut self.unused;
         if let Some(streams) = self.streams.get_mut(&process) {
-            streams.retain(|stream| {
+            streams.retain(|_, stream| {
                 let given_up = stream.window() == 0;
                 *unused += if given_up { stream.surplus() } else { 0 };
                 !given_up
@@ -278,13 +321,14 @@ impl Predictor {
         self.streams.retain(|process, _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.unproven.retain(|process, _| is_there(*process));
+        self.under_way.forget(|process| !is_there(process));
     }
 
     /// Nothing more of a process is filled on request: the request ends, and the streams that stand for its mappings.
     pub fn cool(&mut self, process: ProcessId) {
         self.warm.remove(&process);
         if let Some(streams) = self.streams.get_mut(&process) {
-            streams.retain(|stream| !stream.asked_for());
+            streams.retain(|_, stream| !stream.asked_for());
         }
     }
 
@@ -309,7 +353,8 @@ impl Predictor {
 
     /// Regions filled ahead of streams that were not heard of there yet, at the most.
     pub fn ahead(&self) -> u64 {
-        self.streams.values().flatten().map(Stream::surplus).sum()
+        let streams = self.streams.values().flat_map(BTreeMap::values);
+        streams.map(Stream::surplus).sum()
     }
 
     /// Regions filled ahead of streams that ended before they came to them, at the most: those of processes that
@@ -319,18 +364,18 @@ impl Predictor {
     }
 
     fn get(&self, which: Which) -> Option<&Stream> {
-        self.streams.get(&which.process)?.get(which.stream)
+        self.streams.get(&which.process)?.get(&which.stream)
     }
 
     fn get_mut(&mut self, which: Which) -> Option<&mut Stream> {
-        self.streams.get_mut(&which.process)?.get_mut(which.stream)
+        let streams = self.streams.get_mut(&which.process)?;
+        streams.get_mut(&which.stream)
     }
 
-    fn forget_stream(&mut self, which: Which) {
+    /// Whether it was there.
+    fn forget_stream(&mut self, which: Which) -> bool {
         let streams = self.streams.get_mut(&which.process);
-        if let Some(streams) = streams.filter(|all| which.stream < all.len()) {
-            streams.remove(which.stream);
-        }
+        streams.is_some_and(|streams| streams.remove(&which.stream).is_some())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Advance, Surroundings};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How far ahead is filled.
@@ -43,8 +44,10 @@ pub struct Stream {
     step: i32,
     /// Where its program was last heard of.
     head: i64,
-    /// First position that has not been dealt with.
+    /// First position that has not been handed out to be filled.
     next: i64,
+    /// Positions that were, and of which nothing has been heard since.
+    under_way: BTreeSet<i64>,
     /// Positions before this were left to its program.
     filled_from: i64,
     /// In regions; 0: given up.
@@ -75,6 +78,7 @@ impl Stream {
             step: advance.step,
             head: 0,
             next: 1,
+            under_way: BTreeSet::new(),
             filled_from: 1,
             window: settings.first_window,
             proven: advance.dense,
@@ -94,6 +98,7 @@ impl Stream {
             step: -1,
             head: 0,
             next: 0,
+            under_way: BTreeSet::new(),
             filled_from: 0,
             window: u32::MAX,
             proven: true,
@@ -130,9 +135,11 @@ impl Stream {
         if advance.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
             return false;
         }
-        let outrun = self.surplus() < u64::from(self.window);
+        // What is still under way was not filled in time.
+        let outrun = self.surplus() < u64::from(self.window) || !self.under_way.is_empty();
         self.come_to(now, at);
-        if at + 1 >= self.next {
+        let under_way_ahead = self.under_way.range(at + 1..).count() as i64;
+        if at + 1 + under_way_ahead >= self.next {
             self.caught_up(outrun, settings);
         }
         if advance.dense {
@@ -161,6 +168,9 @@ impl Stream {
             return None;
         }
         let halfway = self.halfway();
+        if self.under_way.contains(&halfway) {
+            return None;
+        }
         let steps = u32::try_from(halfway - self.head).ok()?;
         let expected = || {
             // It may be faster now that it doesn't fault.
@@ -199,8 +209,12 @@ impl Stream {
         } else {
             0
         };
-        self.next = self.head + 1 + left;
-        self.filled_from = self.next;
+        let restart = self.head + 1 + left;
+        // Where fills are under way beyond that, it comes to those next.
+        if restart >= self.next {
+            self.next = restart;
+            self.filled_from = restart;
+        }
     }
 
     /// The position before the first that may be filled and that its program has not come to.
@@ -228,12 +242,21 @@ impl Stream {
         self.surplus() < u64::from(self.window) && !waits_for_proof
     }
 
-    /// The region that was due has been dealt with; `filled` if it is there for this reason only.
-    pub fn dealt_with(&mut self, filled: bool) {
-        if filled && self.witness.is_none() && !self.asked_for {
-            self.witness = Some(self.next);
-        }
+    /// The region that was due is being filled from now on.
+    pub fn handed_out(&mut self) {
+        self.under_way.insert(self.next);
         self.next += 1;
+    }
+
+    /// A region that was handed out has been dealt with; `filled` if it is there for this reason only.
+    pub fn dealt_with(&mut self, region: RegionAddr, filled: bool) {
+        let at = self.position(region);
+        let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
+            return;
+        };
+        if filled && self.witness.is_none() && !self.asked_for {
+            self.witness = Some(at);
+        }
     }
 
     /// A filled region that its program has left behind: whether it is in use tells whether to go on.
@@ -257,7 +280,7 @@ impl Stream {
         unheard && !(self.asked_for && self.window > 0)
     }
 
-    /// Regions that were dealt with and that its program was not yet heard in.
+    /// Regions that were handed out and that its program was not yet heard in.
     pub fn surplus(&self) -> u64 {
         (self.next - 1 - self.before_filled()).max(0) as u64
     }

@@ -4,6 +4,8 @@ use crate::testing::{process, region};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+mod several;
+
 /// A mapping of so many regions, a program's way through it, and a filler that works on it: a step of the world is
 /// what the filler takes for one region.
 struct World {

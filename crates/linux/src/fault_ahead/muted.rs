@@ -1,0 +1,83 @@
+//! Who does not use what is filled: nothing is heard of them for a while, and then for twice as long.
+
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+const FIRST_SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(64);
+
+#[derive(Default)]
+pub(super) struct Muted(HashMap<ProcessId, Silence>);
+
+struct Silence {
+    until: Duration,
+    pause: Duration,
+    silent: bool,
+}
+
+impl Muted {
+    /// Whether nothing should be heard of a process at the moment.
+    pub(super) fn contains(&self, now: Duration, process: ProcessId) -> bool {
+        let silence = self.0.get(&process);
+        silence.is_some_and(|silence| now < silence.until)
+    }
+
+    /// Nothing is heard of it from now on.
+    pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
+        let before = self.0.get(&process).map(|silence| silence.pause * 2);
+        let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
+        let silence = Silence {
+            until: now + pause,
+            pause,
+            silent: true,
+        };
+        self.0.insert(process, silence);
+    }
+
+    /// Who is to be heard of again: whoever was muted for long enough, for he may have changed, and who is gone.
+    pub(super) fn take_over(
+        &mut self,
+        now: Duration,
+        is_there: impl Fn(ProcessId) -> bool,
+    ) -> Vec<ProcessId> {
+        let mut heard = Vec::new();
+        self.0.retain(|process, silence| {
+            let stays = is_there(*process);
+            if !stays || (silence.until <= now && silence.silent) {
+                silence.silent = false;
+                heard.push(*process);
+            }
+            stays
+        });
+        heard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_silence_is_twice_as_long_as_the_last() {
+        let process = ProcessId {
+            pid: 1,
+            start_ticks: 1,
+        };
+        let (s, there) = (Duration::from_secs, |_| true);
+        let mut muted = Muted::default();
+        muted.add(s(10), process);
+        assert!(muted.contains(s(10), process));
+        assert_eq!(muted.take_over(s(10), there), []);
+        assert_eq!(muted.take_over(s(11), there), [process]);
+        assert!(!muted.contains(s(11), process));
+        assert_eq!(muted.take_over(s(12), there), [], "once");
+        muted.add(s(20), process);
+        assert_eq!(muted.take_over(s(21), there), []);
+        assert_eq!(muted.take_over(s(22), there), [process]);
+        muted.add(s(30), process);
+        assert_eq!(muted.take_over(s(31), |_| false), [process], "it is gone");
+        muted.add(s(40), process);
+        assert_eq!(muted.take_over(s(41), there), [process], "from the start");
+    }
+}

@@ -1,0 +1,319 @@
+//! Several fills under way at once, as workers do them.
+
+use super::*;
+use std::collections::VecDeque;
+
+/// Whose memory, how far it is mapped, and what is under way.
+struct Pool {
+    predictor: Predictor,
+    mapped: Range<u64>,
+    room_regions: u64,
+    now: Duration,
+}
+
+const LAST: u64 = FIRST + 999;
+
+impl Pool {
+    fn new() -> Self {
+        Self {
+            predictor: Predictor::new(FaultAheadSettings::default()),
+            mapped: region(FIRST).start()..region(LAST).end(),
+            room_regions: u64::MAX,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// With a program that is known to use what it passes through, heard of in the first region.
+    fn with_stream() -> Self {
+        let mut pool = Self::new();
+        pool.hear(FIRST);
+        pool
+    }
+
+    fn hear(&mut self, at: u64) {
+        let advance = Advance {
+            region: region(at),
+            step: 1,
+            dense: true,
+        };
+        self.predictor.hear(self.now, process(1), advance);
+    }
+
+    fn next(&mut self) -> Option<Task> {
+        let around = Surroundings {
+            mapped: self.mapped.clone(),
+            room_regions: self.room_regions,
+        };
+        let whole = |_, _| Some(around.clone());
+        self.predictor.next_fill(self.now, whole)
+    }
+
+    /// All that is handed out before anything is heard of again, up to so much.
+    fn all(&mut self, most: usize) -> Vec<Task> {
+        std::iter::from_fn(|| self.next()).take(most).collect()
+    }
+
+    fn done(&mut self, task: Task) {
+        assert!(!self.predictor.filled(self.now, task, Filled::Done));
+        self.room_regions = self.room_regions.saturating_sub(1);
+    }
+}
+
+fn places(tasks: &[Task]) -> Vec<u64> {
+    let place = |task: &Task| task.region.start() / HUGE_PAGE_BYTES - FIRST;
+    tasks.iter().map(place).collect()
+}
+
+/// A stream that has come so far that its window is the largest.
+fn at_full_window() -> (Pool, u64) {
+    let mut pool = Pool::with_stream();
+    let mut at = FIRST;
+    for _ in 0..6 {
+        let tasks = pool.all(100);
+        at += tasks.len() as u64;
+        for task in tasks {
+            pool.done(task);
+        }
+        pool.hear(at);
+    }
+    (pool, at - FIRST)
+}
+
+#[test]
+fn a_window_is_handed_out_in_order_and_once() {
+    let (mut pool, at) = at_full_window();
+    let tasks = pool.all(100);
+    let window: Vec<u64> = (at + 1..=at + 64).collect();
+    assert_eq!(places(&tasks), window);
+    assert_eq!(pool.predictor.under_way(), 64);
+    // They are done in any order, and nothing more is due for that.
+    for task in tasks.into_iter().rev() {
+        pool.done(task);
+        assert_eq!(pool.next(), None);
+    }
+    assert_eq!(pool.predictor.under_way(), 0);
+    assert_eq!(pool.predictor.ahead(), 64);
+}
+
+#[test]
+fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
+    let (mut pool, at) = at_full_window();
+    let tasks = pool.all(2);
+    assert_eq!(places(&tasks), [at + 1, at + 2]);
+    // It goes on to what is under way: the next regions are left to it.
+    pool.hear(FIRST + at + 1);
+    assert_eq!(places(&pool.all(1)), [at + 1 + 1 + 4]);
+    let before = pool.predictor.ahead();
+    for task in tasks {
+        pool.done(task);
+    }
+    assert_eq!(pool.predictor.ahead(), before, "they are passed");
+}
+
+#[test]
+fn whoever_comes_to_the_first_of_many_under_way_finds_the_others_soon() {
+    let (mut pool, at) = at_full_window();
+    let tasks = pool.all(12);
+    pool.hear(FIRST + at + 1);
+    assert_eq!(places(&pool.all(1)), [at + 13], "the window goes on");
+    for task in tasks {
+        pool.done(task);
+    }
+    assert_eq!(pool.predictor.ahead(), 12);
+}
+
+#[test]
+fn what_is_under_way_is_not_looked_at() {
+    let (mut pool, _) = at_full_window();
+    let mut tasks = pool.all(100);
+    let halfway = tasks.remove(31);
+    for task in tasks {
+        pool.done(task);
+    }
+    assert_eq!(pool.predictor.next_peek(), None);
+    pool.done(halfway);
+    let peek = pool.predictor.next_peek().map(|(_, task)| task.region);
+    assert_eq!(peek, Some(halfway.region));
+}
+
+#[test]
+fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing() {
+    let (mut pool, at) = at_full_window();
+    let mut tasks = pool.all(5);
+    let refused = tasks.remove(2);
+    let (now, predictor) = (pool.now, &mut pool.predictor);
+    assert!(predictor.filled(now, refused, Filled::Refused));
+    assert_eq!((predictor.ahead(), predictor.under_way()), (0, 4));
+    assert_eq!(pool.next(), None);
+    // Another stream of the same process begins meanwhile, further on.
+    pool.hear(FIRST + at + 500);
+    for task in tasks.drain(1..) {
+        pool.done(task);
+    }
+    let last = tasks.remove(0);
+    let (now, predictor) = (pool.now, &mut pool.predictor);
+    assert!(
+        !predictor.filled(now, last, Filled::Refused),
+        "it had ended"
+    );
+    assert_eq!(places(&pool.all(1)), [at + 501]);
+    assert_eq!(pool.predictor.under_way(), 1);
+}
+
+#[test]
+fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
+    let (mut pool, at) = at_full_window();
+    let first = pool.all(1);
+    // Forgotten, and heard of again in the same place.
+    let (now, predictor) = (pool.now, &mut pool.predictor);
+    predictor.forget(process(1));
+    assert_eq!(predictor.under_way(), 1);
+    pool.hear(FIRST + at);
+    assert_eq!(pool.next(), None);
+    let [first] = first[..] else { panic!("one") };
+    pool.predictor.filled(now, first, Filled::Occupied);
+    assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
+}
+
+#[test]
+fn no_more_is_under_way_than_there_is_room_for() {
+    let (mut pool, at) = at_full_window();
+    pool.room_regions = 3;
+    let tasks = pool.all(100);
+    assert_eq!(places(&tasks), [at + 1, at + 2, at + 3]);
+    let [first, second, third] = tasks[..] else {
+        panic!("three")
+    };
+    pool.done(first);
+    assert_eq!(pool.next(), None, "two are under way, and room for two");
+    pool.predictor.filled(pool.now, second, Filled::Occupied);
+    assert_eq!(places(&pool.all(100)), [at + 4]);
+    pool.done(third);
+    assert_eq!(pool.next(), None);
+}
+
+#[test]
+fn no_more_is_filled_than_was_asked_for() {
+    let mut pool = Pool::new();
+    pool.predictor.warm(process(1), 5);
+    pool.predictor.mapped(pool.now, process(1), region(LAST));
+    let mut tasks = VecDeque::from(pool.all(3));
+    assert_eq!(tasks.len(), 3);
+    let mut filled = BTreeSet::new();
+    while let Some(task) = tasks.pop_front() {
+        // Its program was there first, now and then.
+        let what = if task.region.start() / HUGE_PAGE_BYTES % 3 == 0 {
+            Filled::Occupied
+        } else {
+            assert!(filled.insert(task.region), "twice");
+            Filled::Done
+        };
+        pool.predictor.filled(pool.now, task, what);
+        let wanted = pool.predictor.still_warm(process(1));
+        tasks.extend(pool.all(3 - tasks.len()));
+        assert!(pool.predictor.under_way() <= wanted);
+    }
+    assert_eq!(filled.len(), 5);
+}
+
+#[test]
+fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
+    for becomes_another in [false, true] {
+        let mut pool = Pool::new();
+        pool.predictor.warm(process(1), 100);
+        pool.predictor.mapped(pool.now, process(1), region(LAST));
+        let tasks = pool.all(4);
+        if becomes_another {
+            pool.predictor.forget(process(1));
+            pool.predictor.warm(process(1), 100);
+        } else {
+            pool.predictor.retain(|_| false);
+        }
+        assert_eq!(pool.next(), None);
+        assert_eq!(pool.predictor.under_way(), 4, "they are, still");
+        for (n, task) in tasks.into_iter().enumerate() {
+            let what = [Filled::Done, Filled::Refused, Filled::Occupied][n % 3];
+            assert!(!pool.predictor.filled(pool.now, task, what));
+        }
+        let predictor = &pool.predictor;
+        assert_eq!((predictor.under_way(), predictor.ahead()), (0, 0));
+        let warm = if becomes_another { 100 } else { 0 };
+        assert_eq!(predictor.still_warm(process(1)), warm);
+    }
+}
+
+#[test]
+fn what_is_filled_on_suspicion_is_bounded_however_much_is_under_way() {
+    let mut pool = Pool::new();
+    pool.mapped.end = region(FIRST + 100_000).end();
+    let mut tasks = Vec::new();
+    for n in 0..16 {
+        let advance = Advance {
+            region: region(FIRST + n * 1000),
+            step: 1,
+            dense: false,
+        };
+        pool.predictor.hear(pool.now, process(1), advance);
+        tasks.extend(pool.all(100));
+    }
+    assert_eq!(tasks.len(), 24);
+    for task in tasks {
+        pool.done(task);
+    }
+    assert_eq!(pool.next(), None);
+}
+
+/// A program that touches one region after the other, as fast as it can: memory that is not there takes it as long as a
+/// worker. How many it faults in by itself.
+fn faults_beside(workers: usize) -> u64 {
+    const FILL: u64 = 4;
+    let mut pool = Pool::new();
+    let mut there = BTreeSet::new();
+    let mut working: VecDeque<(u64, Task)> = VecDeque::new();
+    let mut faulting = None;
+    let (mut at, mut faults) = (FIRST, 0);
+    for tick in 0.. {
+        while let Some((_, task)) = working.front().copied().filter(|(end, _)| *end <= tick) {
+            working.pop_front();
+            let fresh = there.insert(task.region.start() / HUGE_PAGE_BYTES);
+            let what = if fresh {
+                Filled::Done
+            } else {
+                Filled::Occupied
+            };
+            pool.predictor.filled(pool.now, task, what);
+        }
+        pool.now += Duration::from_micros(60);
+        if faulting.is_some_and(|end| end <= tick) {
+            faulting = None;
+            there.insert(at);
+        }
+        while faulting.is_none() && there.contains(&at) {
+            at += 1;
+        }
+        if at > LAST {
+            break;
+        }
+        if faulting.is_none() {
+            faults += 1;
+            faulting = Some(tick + FILL);
+            pool.hear(at);
+        }
+        while working.len() < workers {
+            let Some(task) = pool.next() else { break };
+            let under_way = working.iter().any(|(_, other)| other.region == task.region);
+            assert!(!under_way, "twice at once");
+            working.push_back((tick + FILL, task));
+        }
+    }
+    faults
+}
+
+#[test]
+fn a_fast_program_is_helped_by_each_worker_in_turn() {
+    let faults = [1, 2, 4].map(faults_beside);
+    // All work at the same speed: a half, a third, a fifth, and what recognising it takes.
+    for (faults, part) in faults.into_iter().zip([2, 3, 5]) {
+        assert!(faults < 1000 / part + 150, "{faults} beside {part}");
+    }
+}

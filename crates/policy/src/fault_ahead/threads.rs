@@ -1,0 +1,61 @@
+//! How many threads fill.
+
+use crate::error::SettingError;
+use std::ops::RangeInclusive;
+
+/// Threads that fill at the same time (1 to 64).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillThreads(u8);
+
+impl FillThreads {
+    /// What a person calls it.
+    pub const NAME: &'static str = "threads that fill";
+    /// More than any machine's memory keeps up with.
+    const ALLOWED: RangeInclusive<u8> = 1..=64;
+    /// Unless set: a core zeroes some 10 GB/s, and four of them take most of what a processor's memory gives.
+    const USUALLY_MOST: usize = 4;
+
+    /// So many.
+    ///
+    /// # Errors
+    /// None at all, or over 64.
+    pub fn new(threads: u64) -> Result<Self, SettingError> {
+        u8::try_from(threads)
+            .ok()
+            .filter(|threads| Self::ALLOWED.contains(threads))
+            .map(Self)
+            .ok_or_else(|| SettingError::new(Self::NAME, threads, "1 to 64"))
+    }
+
+    /// As many as there are cores beside one for the program: at least 1, at most 4.
+    pub fn beside_a_program(cores: usize) -> Self {
+        let spare = cores.saturating_sub(1).clamp(1, Self::USUALLY_MOST);
+        Self(spare as u8)
+    }
+
+    /// How many.
+    pub fn get(self) -> usize {
+        self.0.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_core_is_left_to_the_program_and_memory_is_the_limit() {
+        let usual = |cores| FillThreads::beside_a_program(cores).get();
+        assert_eq!([0, 1, 2, 3, 5, 6, 128].map(usual), [1, 1, 1, 2, 4, 4, 4]);
+    }
+
+    #[test]
+    fn none_and_too_many_are_refused() {
+        assert_eq!(FillThreads::new(64).map(FillThreads::get), Ok(64));
+        for bad in [0, 65, 256 + 1] {
+            let error = FillThreads::new(bad).map_err(|error| error.to_string());
+            let sentence = format!("threads that fill must be 1 to 64, not {bad}");
+            assert_eq!(error, Err(sentence));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Regions that are being filled.
+
+use crate::observation::ProcessId;
+use crate::page::RegionAddr;
+use std::collections::BTreeMap;
+
+/// Regions that were handed out, and of which nothing has been heard since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnderWay(BTreeMap<(ProcessId, RegionAddr), Fill>);
+
+/// What one is filled for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fill {
+    /// A stream that had not shown yet that it uses what is filled.
+    pub(super) unproven: bool,
+    /// A program that is gone, or another one by now.
+    pub(super) forgotten: bool,
+}
+
+impl UnderWay {
+    pub(super) fn begin(&mut self, process: ProcessId, region: RegionAddr, unproven: bool) {
+        let fill = Fill {
+            unproven,
+            forgotten: false,
+        };
+        self.0.insert((process, region), fill);
+    }
+
+    /// Has heard of it; `None` if it was not under way.
+    pub(super) fn end(&mut self, process: ProcessId, region: RegionAddr) -> Option<Fill> {
+        self.0.remove(&(process, region))
+    }
+
+    pub(super) fn contains(&self, process: ProcessId, region: RegionAddr) -> bool {
+        self.0.contains_key(&(process, region))
+    }
+
+    /// The programs of these processes are gone: what is filled for them is under way still.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
+        for ((process, _), fill) in &mut self.0 {
+            fill.forgotten |= is_gone(*process);
+        }
+    }
+
+    /// Regions of all processes.
+    pub(super) fn all(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// Regions of one process.
+    pub(super) fn of(&self, process: ProcessId) -> u64 {
+        self.fills(process).count() as u64
+    }
+
+    /// Those of them that are filled on suspicion.
+    pub(super) fn unproven(&self, process: ProcessId) -> u32 {
+        self.fills(process).filter(|fill| fill.unproven).count() as u32
+    }
+
+    fn fills(&self, process: ProcessId) -> impl Iterator<Item = &Fill> {
+        let all = self.0.iter();
+        let of_process = all.filter(move |((whose, _), _)| *whose == process);
+        of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
+    }
+}
