@@ -10,7 +10,7 @@ use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, MappingError, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{MmuError, PROCESSORS, Processor, SKYLAKE};
+use hawkeye_sim::mmu::{MmuError, PROCESSORS, SKYLAKE};
 use std::time::Instant;
 
 const BEGIN: u64 = 0x7000_0000_0000;

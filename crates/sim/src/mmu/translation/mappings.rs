@@ -223,10 +223,9 @@ impl Mappings {
                 return !std::mem::replace(&mut self.giant_accessed[chunk_of(page)], true);
             }
         };
+        // Written without asking: whether it has to be can't be foreseen, and the word comes from memory.
         let was_clear = *word & mask == 0;
-        if was_clear {
-            *word |= mask;
-        }
+        *word |= mask;
         was_clear
     }
 

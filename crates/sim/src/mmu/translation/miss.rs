@@ -2,7 +2,10 @@
 
 use super::access::Access;
 use super::state::RegionState;
-use super::walker::Cause;
+use super::lines::Cause;
+
+/// Pages that are taken from stage to stage at a time, at most: few enough to stay in the host's first cache.
+pub(super) const BATCH: usize = 512;
 
 /// A page that was missed: its number, how its region is mapped (from bit 32), and its cause (from bit 40).
 #[derive(Clone, Copy, Debug)]

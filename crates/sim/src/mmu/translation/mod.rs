@@ -59,6 +59,7 @@ mod lines;
 mod mappings;
 mod miss;
 mod place;
+mod ring;
 mod spec;
 mod state;
 mod tags;

@@ -1,7 +1,6 @@
 //! Pages of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
-use super::keys::FEW;
 use super::state::LeafSize;
 use crate::mmu::lru::{Lookup, LruSets, Shape};
 
@@ -12,12 +11,14 @@ pub(super) enum Tags {
     Associative(Box<Associative>),
 }
 
+/// From so many entries on it is slower to compare with each.
+const FEW: u32 = 17;
 /// Bits of a tag that are the size.
 const SIZE_BITS: u32 = 2;
 
 impl Tags {
     pub(super) fn new(shape: Shape) -> Self {
-        if shape.entries == shape.ways && (FEW + 1..=MAX_ENTRIES).contains(&shape.entries) {
+        if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(Associative::new(shape.entries)))
         } else {
             Self::Sets(LruSets::new(shape))
@@ -25,7 +26,7 @@ impl Tags {
     }
 
     /// Uses a page; true if it was there.
-    #[inline(always)]
+    #[inline]
     pub(super) fn access(&mut self, number: u32, size: LeafSize) -> bool {
         match self {
             Self::Sets(sets) => {
@@ -33,6 +34,30 @@ impl Tags {
                 sets.touch(set, tag)
             }
             Self::Associative(all) => all.access(key(number, size)),
+        }
+    }
+
+    /// Of how many whole vectors a set consists; 0 where of parts, or where any entry can hold anything.
+    pub(super) fn vectors(&self) -> usize {
+        match self {
+            Self::Sets(sets) => sets.whole_vectors().unwrap_or(0),
+            Self::Associative(_) => 0,
+        }
+    }
+
+    /// As [`access`](Self::access), where [`vectors`](Self::vectors) is known when this is compiled, or 0.
+    #[inline(always)]
+    pub(super) fn access_vectors<const VECTORS: usize>(
+        &mut self,
+        number: u32,
+        size: LeafSize,
+    ) -> bool {
+        match self {
+            Self::Sets(sets) if VECTORS != 0 => {
+                let (set, tag) = place(sets, number, size);
+                sets.touch_vectors::<VECTORS>(set, tag)
+            }
+            _ => self.access(number, size),
         }
     }
 

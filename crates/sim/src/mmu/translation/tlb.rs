@@ -1,5 +1,6 @@
 //! The TLBs of a core.
 
+use super::miss::{BATCH, Miss};
 use super::place::Place;
 use super::state::LeafSize;
 use super::tags::Tags;
@@ -27,14 +28,21 @@ impl FirstLevel {
         }
     }
 
-    /// Uses the page of this size that `page` belongs to; true if it was there.
-    #[inline(always)]
-    pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
-        let tags = match self {
-            Self::Split(by_size) => &mut by_size[size as usize],
-            Self::Shared(tags) => tags,
-        };
-        tags.access(number(page, size), size)
+    /// Uses pages, and leaves those that were not there.
+    pub(super) fn filter(&mut self, pages: &mut Vec<Miss>) {
+        match self {
+            Self::Split(by_size) if by_size.iter().all(|tags| tags.vectors() == 1) => {
+                keep(pages, |page, size| {
+                    !by_size[size as usize].access_vectors::<1>(number(page, size), size)
+                });
+            }
+            Self::Split(by_size) => keep(pages, |page, size| {
+                !by_size[size as usize].access(number(page, size), size)
+            }),
+            Self::Shared(tags) => {
+                keep(pages, |page, size| !tags.access(number(page, size), size));
+            }
+        }
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(u32, LeafSize) -> bool) {
@@ -43,6 +51,22 @@ impl FirstLevel {
             Self::Shared(tags) => tags.retain(keep),
         }
     }
+}
+
+/// Leaves those that `is_kept` is true for. Without a branch, as nobody can foresee which these are; and in two
+/// passes, because the host's loads wait for earlier stores as long as it does not know where these go.
+#[inline(always)]
+fn keep(pages: &mut Vec<Miss>, mut is_kept: impl FnMut(u32, LeafSize) -> bool) {
+    let mut kept = [false; BATCH];
+    for (page, kept) in pages.iter().zip(&mut kept) {
+        *kept = is_kept(page.page(), page.state().entry());
+    }
+    let mut count = 0;
+    for (index, kept) in (0..pages.len()).zip(kept) {
+        pages[count] = pages[index];
+        count += usize::from(kept);
+    }
+    pages.truncate(count);
 }
 
 /// The second level.
@@ -78,8 +102,28 @@ impl SecondLevel {
     }
 
     /// Uses the page of this size that `page` belongs to; true if it was there.
-    #[inline(always)]
     pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
+        self.access_vectors::<0>(page, size)
+    }
+
+    /// Uses the pages of misses, and leaves those that were not there.
+    pub(super) fn filter(&mut self, misses: &mut Vec<Miss>) {
+        match self.shared.vectors() {
+            2 => self.filter_vectors::<2>(misses),
+            3 => self.filter_vectors::<3>(misses),
+            4 => self.filter_vectors::<4>(misses),
+            6 => self.filter_vectors::<6>(misses),
+            _ => self.filter_vectors::<0>(misses),
+        }
+    }
+
+    fn filter_vectors<const VECTORS: usize>(&mut self, misses: &mut Vec<Miss>) {
+        keep(misses, |page, size| !self.access_vectors::<VECTORS>(page, size));
+    }
+
+    /// As [`access`](Self::access), where the vectors of a set are known when this is compiled, or 0.
+    #[inline(always)]
+    fn access_vectors<const VECTORS: usize>(&mut self, page: u32, size: LeafSize) -> bool {
         let (size, ways) = match (size, &mut self.giant) {
             (LeafSize::Base, _) => (size, self.ways),
             (LeafSize::Huge, _) | (LeafSize::Giant, Giants::AsHuge) => {
@@ -90,7 +134,7 @@ impl SecondLevel {
             (LeafSize::Giant, Giants::Own(tags)) => return tags.access(number(page, size), size),
         };
         if ways == self.ways {
-            return self.shared.access(number(page, size), size);
+            return self.shared.access_vectors::<VECTORS>(number(page, size), size);
         }
         let number = number(page, size);
         self.shared.access_within(number, size, ways as usize)

@@ -8,12 +8,13 @@
 use super::access::{Access, STORE, Sweep};
 use super::counters::TranslationCounters;
 use super::mappings::{Mappings, SpaceId};
-use super::miss::{Miss, Window};
+use super::miss::{BATCH, Miss, Window};
 use super::place::{chunk_of, page_number};
 use super::spec::{TranslatorSpec, Work};
 use super::state::{LeafSize, RegionState};
 use super::tlb::{FirstLevel, SecondLevel, is_in};
-use super::walker::{Cause, Loads, Walker};
+use super::lines::Cause;
+use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
 use std::ops::Range;
 
@@ -56,15 +57,12 @@ pub struct Translator {
     prefetches: bool,
     /// The base page that the first level missed last.
     missed_last: u32,
-    /// What the first level missed of the batch under way.
+    /// Pages of the batch under way; then what the first level missed of them.
     misses: Vec<Miss>,
     /// What the second level missed of that.
     walks: Vec<Miss>,
     counters: Vec<TranslationCounters>,
 }
-
-/// Misses that are taken from stage to stage at a time: few enough to stay in the host's first cache.
-const BATCH: usize = 512;
 
 impl Translator {
     /// A core that knows nothing yet.
@@ -248,7 +246,7 @@ impl Translator {
         self.walker.clear_host();
     }
 
-    /// Looks up the page of an access in the first level, and remembers a miss.
+    /// Finds the page of an access, which is to be looked up in the first level.
     #[inline(always)]
     fn enter(
         &mut self,
@@ -262,14 +260,12 @@ impl Translator {
         let state = mappings.state(page);
         let writable = state.is_whole() || check(mappings, page, state, access)?;
         let size = state.entry();
-        if !self.first.access(page, size) {
-            let cause = if access.is_store() {
-                Cause::Store
-            } else {
-                Cause::Load
-            };
-            self.misses.push(Miss::new(page, state, cause));
-        }
+        let cause = if access.is_store() {
+            Cause::Store
+        } else {
+            Cause::Load
+        };
+        self.misses.push(Miss::new(page, state, cause));
         let mask = !(size.bytes() - 1);
         Ok(Window {
             mask: if writable { mask & !STORE } else { mask },
@@ -278,28 +274,32 @@ impl Translator {
         })
     }
 
-    /// Takes what the first level missed through all that follows.
+    /// Takes the pages of a batch through all levels.
     fn settle(&mut self, mappings: &mut Mappings, counters: &mut TranslationCounters) {
+        self.first.filter(&mut self.misses);
         counters.l1_misses += self.misses.len() as u64;
-        for index in 0..self.misses.len() {
-            let miss = self.misses[index];
-            let size = miss.state().entry();
-            if !self.second.access(miss.page(), size) {
-                self.walks.push(miss);
+        if self.prefetches {
+            for index in 0..self.misses.len() {
+                let miss = self.misses[index];
+                let size = miss.state().entry();
+                if !self.second.access(miss.page(), size) {
+                    self.walks.push(miss);
+                }
+                if size == LeafSize::Base {
+                    self.prefetch(mappings, miss.page());
+                }
             }
-            if self.prefetches && size == LeafSize::Base {
-                self.prefetch(mappings, miss.page());
-            }
+        } else {
+            self.second.filter(&mut self.misses);
+            std::mem::swap(&mut self.misses, &mut self.walks);
         }
         self.misses.clear();
-        let mut loads = Loads::default();
         for miss in &self.walks {
             let (page, state) = (miss.page(), miss.state());
             let place = &mappings.places()[chunk_of(page)];
-            self.walker
-                .walk(page, state, place, miss.cause(), &mut loads);
+            self.walker.walk(page, state, place, miss.cause());
         }
-        self.walker.load_pending(&mut loads);
+        let loads = self.walker.finish();
         for miss in &self.walks {
             let state = miss.state();
             if miss.cause() == Cause::Prefetch {

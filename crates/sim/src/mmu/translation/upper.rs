@@ -17,7 +17,7 @@ impl UpperEntries {
 
     /// How many levels have to be loaded, the leaf's included, of a walk through these entries. Those that
     /// are not known are afterwards.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first_level(
         &mut self,
         entries: &[u32; MAX_LEVELS],
@@ -25,15 +25,11 @@ impl UpperEntries {
         levels: usize,
     ) -> usize {
         let [pde, pdpte, pml4e] = &mut self.0;
-        let known = |cache: &mut Option<Keys>, level: usize| {
-            let cache = cache.as_mut();
-            leaf < level && cache.is_some_and(|cache| cache.access(entries[level]))
-        };
-        if known(pde, 1) {
+        if leaf < 1 && known(pde, entries[1]) {
             1
-        } else if known(pdpte, 2) {
+        } else if leaf < 2 && known(pdpte, entries[2]) {
             2
-        } else if known(pml4e, 3) {
+        } else if known(pml4e, entries[3]) {
             3
         } else {
             levels
@@ -43,4 +39,10 @@ impl UpperEntries {
     pub(super) fn clear(&mut self) {
         self.0.iter_mut().flatten().for_each(Keys::clear);
     }
+}
+
+/// Uses an entry, if there is a cache of its level; true if it was there.
+#[inline(always)]
+fn known(cache: &mut Option<Keys>, entry: u32) -> bool {
+    cache.as_mut().is_some_and(|cache| cache.access(entry))
 }

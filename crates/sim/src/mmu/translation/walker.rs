@@ -1,22 +1,12 @@
 //! Page walks.
 
 use super::guest::Host;
-use super::lines::{Line, Lines};
+use super::lines::{Cause, Line, Lines, Loads};
 use super::place::Place;
 use super::spec::{Tables, TranslatorSpec};
 use super::state::RegionState;
-use super::upper::UpperEntries;
-
-/// For what a walk is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    Load = 0,
-    Store = 1,
-    Prefetch = 2,
-}
-
-/// Loads of walks that were made, by their cause and by where the lines were.
-pub(super) type Loads = [[u64; 3]; 3];
+use super::upper::{MAX_LEVELS, UpperEntries};
+use std::ops::Range;
 
 /// The walker of a core, its caches and those in which it finds tables.
 #[derive(Clone, Debug)]
@@ -25,18 +15,11 @@ pub(super) struct Walker {
     upper: UpperEntries,
     host: Option<Host>,
     lines: Lines,
-    /// Loads that are to be made.
-    pending: Vec<Pending>,
 }
 
-/// A line, the level it is of, and the cause of its walk.
-#[derive(Clone, Copy, Debug)]
-struct Pending(Line, u8, u8);
 
 /// Levels of which there are many lines: page tables and page directories.
-const LOWER: u8 = 1;
-/// Loads that are made at a time, at least.
-const BATCH: usize = 1024;
+const LOWER: usize = 1;
 
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
@@ -56,54 +39,44 @@ impl Walker {
             upper: UpperEntries::new(spec.processor.walk_caches),
             host,
             lines: Lines::new(spec),
-            pending: Vec::with_capacity(2 * BATCH),
         }
     }
 
-    /// Walks for a page; its loads are among those counted when they have been made.
-    #[inline]
+    /// Walks for a page.
+    #[inline(always)]
     pub(super) fn walk(
         &mut self,
         page: u32,
         state: RegionState,
         place: &Place,
         cause: Cause,
-        made: &mut Loads,
     ) {
         let [pdpte, pml4e, pml5e] = place.upper;
         let entries = [page, page >> 9, pdpte, pml4e, pml5e];
         let leaf = state.leaf() as usize;
         let first = self.upper.first_level(&entries, leaf, self.levels);
-        let pending = &mut self.pending;
-        let mut load = |level: usize, line: Line| {
-            pending.push(Pending(line, level as u8, cause as u8));
+        let lines = &mut self.lines;
+        let Some(host) = &mut self.host else {
+            // One place in the program for each level: what happens there is foreseen by level.
+            let mut load = Native { lines, entries: &entries, levels: leaf..first, cause };
+            load.level::<4>();
+            load.level::<3>();
+            load.level::<2>();
+            load.level::<1>();
+            load.level::<0>();
+            return;
         };
-        match &mut self.host {
-            None => {
-                for level in (leaf..first).rev() {
-                    load(level, Line::of(level as u32, entries[level]));
-                }
-            }
-            Some(host) => {
-                for level in (leaf..first).rev() {
-                    host.find_table(level, entries[level], &mut load);
-                    load(level, Line::of(level as u32, entries[level]));
-                }
-                host.find_page(page, place, state.host(), &mut load);
-            }
+        let mut load = |level: usize, line: Line| lines.load(line, cause, level > LOWER);
+        for level in (leaf..first).rev() {
+            host.find_table(level, entries[level], &mut load);
+            load(level, Line::of(level as u32, entries[level]));
         }
-        if self.pending.len() >= BATCH {
-            self.load_pending(made);
-        }
+        host.find_page(page, place, state.host(), &mut load);
     }
 
-    /// Makes the loads of the walks so far.
-    pub(super) fn load_pending(&mut self, made: &mut Loads) {
-        for Pending(line, level, cause) in &self.pending {
-            let found = self.lines.load(*line, *level > LOWER);
-            made[usize::from(*cause)][found] += 1;
-        }
-        self.pending.clear();
+    /// The loads of the walks since the last time.
+    pub(super) fn finish(&mut self) -> Loads {
+        self.lines.finish()
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -121,6 +94,25 @@ impl Walker {
         self.upper.clear();
         if let Some(host) = &mut self.host {
             host.clear();
+        }
+    }
+}
+
+/// The loads of a walk without a host.
+struct Native<'a> {
+    lines: &'a mut Lines,
+    entries: &'a [u32; MAX_LEVELS],
+    /// Those that are loaded.
+    levels: Range<usize>,
+    cause: Cause,
+}
+
+impl Native<'_> {
+    #[inline(always)]
+    fn level<const LEVEL: usize>(&mut self) {
+        if self.levels.contains(&LEVEL) {
+            let line = Line::of(LEVEL as u32, self.entries[LEVEL]);
+            self.lines.load(line, self.cause, LEVEL > LOWER);
         }
     }
 }
