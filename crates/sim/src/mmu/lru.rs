@@ -4,7 +4,7 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
 //! front, and the tag at the end falls out.
 
-use super::vectors::{LANES, lanes, lanes_mut, touch};
+use super::vectors::{LANES, Place, lanes, lanes_mut, touch, touch_each};
 use serde::Serialize;
 use wide::u32x4;
 
@@ -125,31 +125,39 @@ impl LruSets {
     /// The same without saying what made room: faster.
     #[inline]
     pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
-        match self.whole_vectors() {
-            Some(1) => self.touch_vectors::<1>(set, tag),
-            Some(2) => self.touch_vectors::<2>(set, tag),
-            Some(3) => self.touch_vectors::<3>(set, tag),
-            Some(4) => self.touch_vectors::<4>(set, tag),
-            Some(6) => self.touch_vectors::<6>(set, tag),
+        match self.ways {
+            4 => self.touch_vectors::<1>(set, tag),
+            8 => self.touch_vectors::<2>(set, tag),
+            12 => self.touch_vectors::<3>(set, tag),
+            16 => self.touch_vectors::<4>(set, tag),
+            24 => self.touch_vectors::<6>(set, tag),
             _ => self.access(set, tag).is_hit(),
         }
     }
 
-    /// How many vectors of four ways a set consists of, if of nothing else.
-    pub(crate) fn whole_vectors(&self) -> Option<usize> {
-        (self.ways % LANES == 0).then_some(self.vectors)
-    }
-
-    /// As [`touch`](Self::touch), where the number of [whole vectors](Self::whole_vectors) is known when this
-    /// is compiled.
+    /// As [`touch`](Self::touch), where the number of vectors is known when this is compiled.
     #[inline(always)]
-    pub(crate) fn touch_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
+    fn touch_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
         let first = set * VECTORS;
         let ways = self.tags.get_mut(first..first + VECTORS);
         match ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok()) {
             Some(ways) => touch(ways, tag),
             None => false,
         }
+    }
+
+    /// Uses many tags; false, and nothing was done, if sets don't consist of whole vectors.
+    pub(crate) fn touch_each(&mut self, places: &[Place], here: &mut [bool]) -> bool {
+        let tags = &mut self.tags[..];
+        match self.ways {
+            4 => touch_each::<1>(tags, places, here),
+            8 => touch_each::<2>(tags, places, here),
+            12 => touch_each::<3>(tags, places, here),
+            16 => touch_each::<4>(tags, places, here),
+            24 => touch_each::<6>(tags, places, here),
+            _ => return false,
+        }
+        true
     }
 
     /// After a miss: lets the least recently used of the tags that `choose` is true for make room

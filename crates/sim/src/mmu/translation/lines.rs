@@ -1,7 +1,7 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
 use super::spec::TranslatorSpec;
-use crate::mmu::vectors::{empty, touch};
+use crate::mmu::vectors::{empty, touch_each};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
 use wide::u32x4;
 
@@ -33,15 +33,35 @@ pub(super) enum Cause {
 /// Loads of walks that were made, by their cause and by where the lines were.
 pub(super) type Loads = [[u64; 3]; 3];
 
-/// Loads of the last level that are made at a time.
+/// Loads that are made at a time.
 const BATCH: usize = 1024;
 
-/// A load, and whether the second level had its line.
+/// A load of a walk.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     line: Line,
     cause: Cause,
-    here: bool,
+}
+
+/// Counts by cause, side by side in one number: a loop keeps it in a register, and no store waits for a cause.
+#[derive(Clone, Copy, Debug)]
+struct Tally(u64);
+
+impl Tally {
+    /// Bits of a count: room for [`BATCH`].
+    const BITS: usize = 20;
+
+    /// Of the loads that `counts` is true for.
+    #[inline(always)]
+    fn of(loads: &[Load], counts: impl Fn(usize) -> bool) -> Self {
+        Self(loads.iter().enumerate().fold(0, |sum, (index, load)| {
+            sum + (u64::from(counts(index)) << (Self::BITS * load.cause as usize))
+        }))
+    }
+
+    fn count(self, cause: usize) -> u64 {
+        self.0 >> (Self::BITS * cause) & ((1 << Self::BITS) - 1)
+    }
 }
 
 /// What of the two larger caches page tables have.
@@ -51,11 +71,8 @@ pub(super) struct Lines {
     last: Part,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    /// Loads by cause.
-    made: [u64; 3],
-    /// Loads that the second level did not have, and those of them that the last had, by cause.
-    counts: [[u64; 2]; 3],
-    /// Loads that were made but for the last level.
+    made: Loads,
+    /// Loads that are to be made.
     loads: Vec<Load>,
 }
 
@@ -73,54 +90,48 @@ impl Lines {
                 last.latency_cycles,
                 nanoseconds.round() as u32,
             ],
-            made: [0; 3],
-            counts: [[0; 2]; 3],
+            made: Loads::default(),
             loads: Vec::with_capacity(BATCH),
         }
     }
 
-    /// Makes a load, but for the last level: that follows when there are [`BATCH`] or with
-    /// [`finish`](Self::finish). Lines of upper tables are few, and nearly always where they were last.
+    /// Makes a load: when there are [`BATCH`], or with [`finish`](Self::finish).
     #[inline(always)]
-    pub(super) fn load(&mut self, line: Line, cause: Cause, is_upper: bool) {
-        self.made[cause as usize] += 1;
-        if is_upper && self.second.is_newest(line) {
-            return;
-        }
+    pub(super) fn load(&mut self, line: Line, cause: Cause) {
         if self.loads.len() == BATCH {
-            self.load_missed();
+            self.load_all();
         }
-        let here = self.second.load(line);
-        self.loads.push(Load { line, cause, here });
+        self.loads.push(Load { line, cause });
     }
 
-    /// Makes the loads that the second level did not have.
-    fn load_missed(&mut self) {
+    fn load_all(&mut self) {
+        let mut here = [false; BATCH];
+        self.second.load(&self.loads, &mut here);
+        let all = Tally::of(&self.loads, |_| true);
         // Put together without a branch, as nobody can foresee which these are.
         let mut missed = 0;
-        for index in 0..self.loads.len() {
-            let load = self.loads[index];
-            self.loads[missed] = load;
-            missed += usize::from(!load.here);
+        for (index, here) in (0..self.loads.len()).zip(here) {
+            self.loads[missed] = self.loads[index];
+            missed += usize::from(!here);
         }
-        for Load { line, cause, .. } in &self.loads[..missed] {
-            let here = self.last.load(*line);
-            let counts = &mut self.counts[*cause as usize];
-            counts[0] += 1;
-            counts[1] += u64::from(here);
+        self.loads.truncate(missed);
+        self.last.load(&self.loads, &mut here);
+        let missed = Tally::of(&self.loads, |_| true);
+        let found = Tally::of(&self.loads, |index| here[index]);
+        for cause in 0..3 {
+            let [all, missed, found] = [all, missed, found].map(|tally| tally.count(cause));
+            let made = &mut self.made[cause];
+            made[0] += all - missed;
+            made[1] += found;
+            made[2] += missed - found;
         }
         self.loads.clear();
     }
 
     /// Makes what is left of loads, and counts those since the last time.
     pub(super) fn finish(&mut self) -> Loads {
-        self.load_missed();
-        let made = std::mem::take(&mut self.made);
-        let counts = std::mem::take(&mut self.counts);
-        std::array::from_fn(|cause| {
-            let [missed, last] = counts[cause];
-            [made[cause] - missed, last, missed - last]
-        })
+        self.load_all();
+        std::mem::take(&mut self.made)
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -137,34 +148,26 @@ const WAYS: usize = 4;
 
 /// A part of a cache that holds nothing but lines of page tables, with exact LRU replacement in each set.
 #[derive(Clone, Debug)]
-struct Part(Vec<[u32x4; 1]>);
+struct Part(Vec<u32x4>);
 
 impl Part {
     /// This much of a cache (per cent), at least one set.
     fn new(level: CacheLevel, share: u32) -> Self {
         let lines = level.bytes / CACHE_LINE_BYTES * u64::from(share) / 100;
-        Self(vec![empty(); (lines as usize / WAYS).max(1)])
+        let [set] = empty();
+        Self(vec![set; (lines as usize / WAYS).max(1)])
     }
 
-    /// Loads a line; true if it was there.
-    #[inline(always)]
-    fn load(&mut self, line: Line) -> bool {
-        touch(self.set(line), line.0)
-    }
-
-    /// Whether a line is the one of its set that was loaded last.
-    #[inline(always)]
-    fn is_newest(&mut self, line: Line) -> bool {
-        let [ways] = self.set(line);
-        ways.to_array()[0] == line.0
-    }
-
-    #[inline(always)]
-    fn set(&mut self, line: Line) -> &mut [u32x4; 1] {
-        // Programs don't choose the frames of their tables: any set will do, with the high bits of a product
-        // in place of a remainder.
-        let hash = u64::from(line.0.wrapping_mul(0x9e37_79b1));
-        let set = (hash * self.0.len() as u64) >> 32;
-        &mut self.0[set as usize]
+    /// Loads at most [`BATCH`] lines, and says which were there.
+    fn load(&mut self, loads: &[Load], here: &mut [bool; BATCH]) {
+        let sets = self.0.len() as u64;
+        let mut places = [(0, 0); BATCH];
+        for (place, load) in places.iter_mut().zip(loads) {
+            // Programs don't choose the frames of their tables: any set will do, with the high bits of a
+            // product in place of a remainder.
+            let hash = u64::from(load.line.0.wrapping_mul(0x9e37_79b1));
+            *place = ((hash * sets >> 32) as u32, load.line.0);
+        }
+        touch_each::<1>(&mut self.0, &places[..loads.len()], &mut here[..loads.len()]);
     }
 }

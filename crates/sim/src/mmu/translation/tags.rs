@@ -1,6 +1,7 @@
 //! Pages of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
+use super::miss::BATCH;
 use super::state::LeafSize;
 use crate::mmu::lru::{Lookup, LruSets, Shape};
 
@@ -37,27 +38,26 @@ impl Tags {
         }
     }
 
-    /// Of how many whole vectors a set consists; 0 where of parts, or where any entry can hold anything.
-    pub(super) fn vectors(&self) -> usize {
-        match self {
-            Self::Sets(sets) => sets.whole_vectors().unwrap_or(0),
-            Self::Associative(_) => 0,
-        }
-    }
-
-    /// As [`access`](Self::access), where [`vectors`](Self::vectors) is known when this is compiled, or 0.
-    #[inline(always)]
-    pub(super) fn access_vectors<const VECTORS: usize>(
+    /// Uses pages of one size, and says which were there.
+    pub(super) fn access_each(
         &mut self,
-        number: u32,
+        numbers: impl ExactSizeIterator<Item = u32> + Clone,
         size: LeafSize,
-    ) -> bool {
-        match self {
-            Self::Sets(sets) if VECTORS != 0 => {
-                let (set, tag) = place(sets, number, size);
-                sets.touch_vectors::<VECTORS>(set, tag)
+        here: &mut [bool],
+    ) {
+        if let Self::Sets(sets) = self {
+            let mut places = [(0, 0); BATCH];
+            let set_bits = sets.set_bits();
+            for (place, number) in places.iter_mut().zip(numbers.clone()) {
+                let set = number & ((1 << set_bits) - 1);
+                *place = (set, (number >> set_bits) << SIZE_BITS | size as u32);
             }
-            _ => self.access(number, size),
+            if sets.touch_each(&places[..numbers.len()], here) {
+                return;
+            }
+        }
+        for (here, number) in here.iter_mut().zip(numbers) {
+            *here = self.access(number, size);
         }
     }
 

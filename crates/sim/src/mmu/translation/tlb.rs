@@ -30,18 +30,25 @@ impl FirstLevel {
 
     /// Uses pages, and leaves those that were not there.
     pub(super) fn filter(&mut self, pages: &mut Vec<Miss>) {
+        let mut here = [false; BATCH];
+        let here = &mut here[..pages.len()];
+        if let Some(size) = one_size(pages) {
+            let numbers = pages.iter().map(|page| number(page.page(), size));
+            self.of_size(size).access_each(numbers, size, here);
+        } else {
+            for (page, here) in pages.iter().zip(&mut *here) {
+                let size = page.state().entry();
+                *here = self.of_size(size).access(number(page.page(), size), size);
+            }
+        }
+        leave_missed(pages, here);
+    }
+
+    #[inline]
+    fn of_size(&mut self, size: LeafSize) -> &mut Tags {
         match self {
-            Self::Split(by_size) if by_size.iter().all(|tags| tags.vectors() == 1) => {
-                keep(pages, |page, size| {
-                    !by_size[size as usize].access_vectors::<1>(number(page, size), size)
-                });
-            }
-            Self::Split(by_size) => keep(pages, |page, size| {
-                !by_size[size as usize].access(number(page, size), size)
-            }),
-            Self::Shared(tags) => {
-                keep(pages, |page, size| !tags.access(number(page, size), size));
-            }
+            Self::Split(by_size) => &mut by_size[size as usize],
+            Self::Shared(tags) => tags,
         }
     }
 
@@ -53,20 +60,23 @@ impl FirstLevel {
     }
 }
 
-/// Leaves those that `is_kept` is true for. Without a branch, as nobody can foresee which these are; and in two
-/// passes, because the host's loads wait for earlier stores as long as it does not know where these go.
-#[inline(always)]
-fn keep(pages: &mut Vec<Miss>, mut is_kept: impl FnMut(u32, LeafSize) -> bool) {
-    let mut kept = [false; BATCH];
-    for (page, kept) in pages.iter().zip(&mut kept) {
-        *kept = is_kept(page.page(), page.state().entry());
+/// The size of all entries, if they have one.
+fn one_size(pages: &[Miss]) -> Option<LeafSize> {
+    let size = pages.first()?.state().entry();
+    let other = pages.iter().fold(false, |other, page| {
+        other | (page.state().entry() != size)
+    });
+    (!other).then_some(size)
+}
+
+/// Drops pages that were there. Without a branch, as nobody can foresee which these are.
+fn leave_missed(pages: &mut Vec<Miss>, here: &[bool]) {
+    let mut missed = 0;
+    for (index, here) in (0..pages.len()).zip(here) {
+        pages[missed] = pages[index];
+        missed += usize::from(!here);
     }
-    let mut count = 0;
-    for (index, kept) in (0..pages.len()).zip(kept) {
-        pages[count] = pages[index];
-        count += usize::from(kept);
-    }
-    pages.truncate(count);
+    pages.truncate(missed);
 }
 
 /// The second level.
@@ -101,29 +111,29 @@ impl SecondLevel {
         }
     }
 
-    /// Uses the page of this size that `page` belongs to; true if it was there.
-    pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
-        self.access_vectors::<0>(page, size)
-    }
-
     /// Uses the pages of misses, and leaves those that were not there.
     pub(super) fn filter(&mut self, misses: &mut Vec<Miss>) {
-        match self.shared.vectors() {
-            2 => self.filter_vectors::<2>(misses),
-            3 => self.filter_vectors::<3>(misses),
-            4 => self.filter_vectors::<4>(misses),
-            6 => self.filter_vectors::<6>(misses),
-            _ => self.filter_vectors::<0>(misses),
+        let mut here = [false; BATCH];
+        let here = &mut here[..misses.len()];
+        match one_size(misses) {
+            Some(size)
+                if size == LeafSize::Base
+                    || size == LeafSize::Huge && self.huge_ways == self.ways =>
+            {
+                let numbers = misses.iter().map(|miss| number(miss.page(), size));
+                self.shared.access_each(numbers, size, here);
+            }
+            _ => {
+                for (miss, here) in misses.iter().zip(&mut *here) {
+                    *here = self.access(miss.page(), miss.state().entry());
+                }
+            }
         }
+        leave_missed(misses, here);
     }
 
-    fn filter_vectors<const VECTORS: usize>(&mut self, misses: &mut Vec<Miss>) {
-        keep(misses, |page, size| !self.access_vectors::<VECTORS>(page, size));
-    }
-
-    /// As [`access`](Self::access), where the vectors of a set are known when this is compiled, or 0.
-    #[inline(always)]
-    fn access_vectors<const VECTORS: usize>(&mut self, page: u32, size: LeafSize) -> bool {
+    /// Uses the page of this size that `page` belongs to; true if it was there.
+    pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
         let (size, ways) = match (size, &mut self.giant) {
             (LeafSize::Base, _) => (size, self.ways),
             (LeafSize::Huge, _) | (LeafSize::Giant, Giants::AsHuge) => {
@@ -134,7 +144,7 @@ impl SecondLevel {
             (LeafSize::Giant, Giants::Own(tags)) => return tags.access(number(page, size), size),
         };
         if ways == self.ways {
-            return self.shared.access_vectors::<VECTORS>(number(page, size), size);
+            return self.shared.access(number(page, size), size);
         }
         let number = number(page, size);
         self.shared.access_within(number, size, ways as usize)

@@ -300,15 +300,20 @@ impl Translator {
             self.walker.walk(page, state, place, miss.cause());
         }
         let loads = self.walker.finish();
-        for miss in &self.walks {
-            let state = miss.state();
-            if miss.cause() == Cause::Prefetch {
-                counters.prefetches += 1;
-                continue;
+        // Read some at a time, before the first store: see `touch_each`.
+        let mut sizes = [0; 3];
+        let mut groups = self.walks.chunks_exact(GROUP);
+        for group in &mut groups {
+            let group: [Miss; GROUP] = std::array::from_fn(|index| group[index]);
+            for miss in group {
+                count_walk(mappings, miss, counters, &mut sizes);
             }
-            counters.walks_by_size[state.entry() as usize] += 1;
-            let was_clear = mappings.mark(miss.page(), state.leaf());
-            counters.first_touches += u64::from(was_clear);
+        }
+        for miss in groups.remainder() {
+            count_walk(mappings, *miss, counters, &mut sizes);
+        }
+        for (count, walks) in counters.walks_by_size.iter_mut().zip(sizes) {
+            *count += walks;
         }
         self.walks.clear();
         counters.load_walk_cycles += self.walker.cycles(&loads[Cause::Load as usize]);
@@ -362,6 +367,30 @@ impl Translator {
         }
         self.counters[index] = counters;
     }
+}
+
+/// Walks that are read at a time.
+const GROUP: usize = 4;
+
+/// Counts a walk, and sets its access bit.
+#[inline(always)]
+fn count_walk(
+    mappings: &mut Mappings,
+    miss: Miss,
+    counters: &mut TranslationCounters,
+    sizes: &mut [u64; 3],
+) {
+    if miss.cause() == Cause::Prefetch {
+        counters.prefetches += 1;
+        return;
+    }
+    let state = miss.state();
+    // Not by index: a store whose place depends on what was loaded holds up the loads after it.
+    sizes[0] += u64::from(state.entry() == LeafSize::Base);
+    sizes[1] += u64::from(state.entry() == LeafSize::Huge);
+    sizes[2] += u64::from(state.entry() == LeafSize::Giant);
+    let was_clear = mappings.mark(miss.page(), state.leaf());
+    counters.first_touches += u64::from(was_clear);
 }
 
 /// Whether a page can be stored to, where not all of its region can; or why the access faults.

@@ -18,9 +18,6 @@ pub(super) struct Walker {
 }
 
 
-/// Levels of which there are many lines: page tables and page directories.
-const LOWER: usize = 1;
-
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
         let (levels, host) = match spec.tables {
@@ -66,10 +63,10 @@ impl Walker {
             load.level::<0>();
             return;
         };
-        let mut load = |level: usize, line: Line| lines.load(line, cause, level > LOWER);
+        let mut load = |line: Line| lines.load(line, cause);
         for level in (leaf..first).rev() {
             host.find_table(level, entries[level], &mut load);
-            load(level, Line::of(level as u32, entries[level]));
+            load(Line::of(level as u32, entries[level]));
         }
         host.find_page(page, place, state.host(), &mut load);
     }
@@ -112,7 +109,7 @@ impl Native<'_> {
     fn level<const LEVEL: usize>(&mut self) {
         if self.levels.contains(&LEVEL) {
             let line = Line::of(LEVEL as u32, self.entries[LEVEL]);
-            self.lines.load(line, self.cause, LEVEL > LOWER);
+            self.lines.load(line, self.cause);
         }
     }
 }
