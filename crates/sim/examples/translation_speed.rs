@@ -33,7 +33,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("native", TranslatorSpec::native(processor)),
         ("nested", TranslatorSpec::nested(processor, LeafSize::Huge)),
     ];
-    println!("{}: million accesses/s, and what was simulated", processor.name);
+    println!(
+        "{}: million accesses/s, and what was simulated",
+        processor.name
+    );
     for (gib, goal) in [(16u64, 50), (1024, 20)] {
         for (size, pages) in [(LeafSize::Base, "base"), (LeafSize::Huge, "huge")] {
             let named = tables.map(|(how, spec)| (format!("random-{gib}-{pages}-{how}"), spec));

@@ -47,12 +47,7 @@ impl Host {
 
     /// Translates the address of the guest's table that has entry `entry` of a level; `load` loads a line.
     #[inline]
-    pub(super) fn find_table(
-        &mut self,
-        level: usize,
-        entry: u32,
-        load: &mut impl FnMut(Line),
-    ) {
+    pub(super) fn find_table(&mut self, level: usize, entry: u32, load: &mut impl FnMut(Line)) {
         let table = TABLES[level] + (entry >> 9);
         let leaf = self.tables_backed_by;
         let page = table >> (9 * leaf as u32);

@@ -168,6 +168,10 @@ impl Part {
             let hash = u64::from(load.line.0.wrapping_mul(0x9e37_79b1));
             *place = ((hash * sets >> 32) as u32, load.line.0);
         }
-        touch_each::<1>(&mut self.0, &places[..loads.len()], &mut here[..loads.len()]);
+        touch_each::<1>(
+            &mut self.0,
+            &places[..loads.len()],
+            &mut here[..loads.len()],
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! What goes from stage to stage, and what does not have to.
 
 use super::access::Access;
-use super::state::RegionState;
 use super::lines::Cause;
+use super::state::RegionState;
 
 /// Pages that are taken from stage to stage at a time, at most: few enough to stay in the host's first cache.
 pub(super) const BATCH: usize = 512;

@@ -29,7 +29,8 @@ impl Ring {
     #[inline(always)]
     pub(super) fn access(&mut self, key: u32) -> bool {
         let found = self.keys.iter().any(|keys| {
-            keys.iter().fold(false, |found, here| found | (*here == key))
+            keys.iter()
+                .fold(false, |found, here| found | (*here == key))
         });
         if found {
             self.renew(key);

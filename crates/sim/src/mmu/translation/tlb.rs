@@ -63,9 +63,9 @@ impl FirstLevel {
 /// The size of all entries, if they have one.
 fn one_size(pages: &[Miss]) -> Option<LeafSize> {
     let size = pages.first()?.state().entry();
-    let other = pages.iter().fold(false, |other, page| {
-        other | (page.state().entry() != size)
-    });
+    let other = pages
+        .iter()
+        .fold(false, |other, page| other | (page.state().entry() != size));
     (!other).then_some(size)
 }
 

@@ -7,13 +7,13 @@
 
 use super::access::{Access, STORE, Sweep};
 use super::counters::TranslationCounters;
+use super::lines::Cause;
 use super::mappings::{Mappings, SpaceId};
 use super::miss::{BATCH, Miss, Window};
 use super::place::{chunk_of, page_number};
 use super::spec::{TranslatorSpec, Work};
 use super::state::{LeafSize, RegionState};
 use super::tlb::{FirstLevel, SecondLevel, is_in};
-use super::lines::Cause;
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
 use std::ops::Range;

@@ -17,7 +17,6 @@ pub(super) struct Walker {
     lines: Lines,
 }
 
-
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
         let (levels, host) = match spec.tables {
@@ -41,13 +40,7 @@ impl Walker {
 
     /// Walks for a page.
     #[inline(always)]
-    pub(super) fn walk(
-        &mut self,
-        page: u32,
-        state: RegionState,
-        place: &Place,
-        cause: Cause,
-    ) {
+    pub(super) fn walk(&mut self, page: u32, state: RegionState, place: &Place, cause: Cause) {
         let [pdpte, pml4e, pml5e] = place.upper;
         let entries = [page, page >> 9, pdpte, pml4e, pml5e];
         let leaf = state.leaf() as usize;
@@ -55,7 +48,12 @@ impl Walker {
         let lines = &mut self.lines;
         let Some(host) = &mut self.host else {
             // One place in the program for each level: what happens there is foreseen by level.
-            let mut load = Native { lines, entries: &entries, levels: leaf..first, cause };
+            let mut load = Native {
+                lines,
+                entries: &entries,
+                levels: leaf..first,
+                cause,
+            };
             load.level::<4>();
             load.level::<3>();
             load.level::<2>();
