@@ -3,10 +3,13 @@
 //!
 //! Cases are `random-16`, `random-1024` (GiB), each also with `-base`, `-huge`, and then `-native` or `-nested`
 //! behind it, and `sequential`; a case is run if its name begins with one of those given. Without any, all
-//! are. Random: loads of a random word each, addresses drawn as they are needed. Sequential: all memory from
-//! its begin to its end, one load of each line of 64 bytes; by access, and by sweeps of 1 MiB.
+//! are. Random: loads of a random word each, addresses drawn as they are needed; what only drawing takes is told.
+//! With them the policy's part: every 30 s of the simulated program's time the access bits of all regions are
+//! read and cleared, and HawkEye's access map takes them in. One such sample is timed, and as much of it is added
+//! as belongs to the time that was simulated. Sequential: all memory from its begin to its end, one load of each
+//! line of 64 bytes; by access, and by sweeps of 1 MiB.
 
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{AccessMap, CoverageAverage, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, MappingError, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
 };
@@ -19,6 +22,8 @@ const LINE: u64 = 64;
 /// What warms up the caches of the case, and what is timed.
 const WARM: usize = 20_000_000;
 const TIMED: usize = 60_000_000;
+/// From one sample of access bits to the next (HawkEye, 3.3).
+const SAMPLED_EVERY_S: f64 = 30.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (processors, cases): (Vec<String>, Vec<String>) = std::env::args()
@@ -81,22 +86,75 @@ fn random(
     let mut core = Translator::new(spec)?;
     let mut draw = Draw(1);
     draw.load(&mut core, mappings, space, gib, WARM);
+    let mut map = AccessMap::new(CoverageAverage::default());
+    sample(mappings, space, gib, &mut map);
+
     let before = core.counters(space);
     let clock = Instant::now();
     draw.load(&mut core, mappings, space, gib, TIMED);
     let seconds = clock.elapsed().as_secs_f64();
     let counted = core.counters(space).since(&before);
+
+    let clock = Instant::now();
+    sample(mappings, space, gib, &mut map);
+    let sampling = clock.elapsed().as_secs_f64();
+    let simulated_s = counted.cycles() as f64 / spec.processor.ghz / 1e9;
+    let with_policy = seconds + sampling * simulated_s / SAMPLED_EVERY_S;
+
+    let mut batch = Vec::with_capacity(BATCH);
+    let clock = Instant::now();
+    for _ in 0..TIMED / BATCH {
+        draw.fill(&mut batch, gib);
+        std::hint::black_box(&batch);
+    }
+    let drawing = clock.elapsed().as_secs_f64();
+
+    let accesses = counted.accesses as f64;
     println!(
-        "{case}: {:.1} (goal for native {goal}); {:.3} walks/access, {:.2} cycles/walk, {} MiB held",
-        counted.accesses as f64 / seconds / 1e6,
-        counted.walks() as f64 / counted.accesses as f64,
+        "{case}: {:.1} (goal for native {goal}), {:.1} without samples of {:.0} ms, {:.0} % of that for drawing; \
+         {:.3} walks/access, {:.2} cycles/walk, {} MiB held",
+        accesses / with_policy / 1e6,
+        accesses / seconds / 1e6,
+        sampling * 1e3,
+        drawing / seconds * 100.0,
+        counted.walks() as f64 / accesses,
         counted.walk_cycles() as f64 / counted.walks().max(1) as f64,
         mappings.held_bytes() >> 20,
     );
     Ok(())
 }
 
-/// xorshift*: Vigna, "An experimental exploration of Marsaglia's xorshift generators".
+/// Reads and clears all access bits, and has the policy take them in.
+fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap) {
+    let regions = (0..gib * 512).map(|number| RegionAddr::containing(BEGIN + (number << 21)));
+    let samples: Vec<_> = regions
+        .map(|region| {
+            let bits = mappings.accessed(space, region);
+            mappings.clear_accessed(space, region);
+            let (mut accessed, mut runs, mut before) = (0, 0, 0);
+            for word in bits {
+                accessed += word.count_ones() as u16;
+                runs += (word & !(word << 1 | before)).count_ones() as u16;
+                before = word >> 63;
+            }
+            RegionSample {
+                region,
+                present: 512,
+                accessed,
+                runs,
+                written: 0,
+                zero_mapped: 0,
+                swapped: 0,
+                huge: mappings.size(space, region) != Some(LeafSize::Base),
+                walks_per_s: 0,
+            }
+        })
+        .collect();
+    map.observe(&samples);
+}
+
+/// A counter whose numbers are multiplied with themselves, both halves of the product put together: wyrand of
+/// Wang Yi, <https://github.com/wangyi-fudan/wyhash>.
 struct Draw(u64);
 
 impl Draw {
@@ -111,18 +169,21 @@ impl Draw {
     ) {
         let mut batch = Vec::with_capacity(BATCH);
         for _ in 0..count / BATCH {
-            batch.clear();
-            batch.extend((0..BATCH).map(|_| {
-                let state = &mut self.0;
-                *state ^= *state >> 12;
-                *state ^= *state << 25;
-                *state ^= *state >> 27;
-                let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d);
-                let byte = (u128::from(random) * u128::from(gib << 30)) >> 64;
-                Access::load(BEGIN + byte as u64)
-            }));
+            self.fill(&mut batch, gib);
             core.translate(mappings, space, &batch, Work::default());
         }
+    }
+
+    /// One batch of them.
+    fn fill(&mut self, batch: &mut Vec<Access>, gib: u64) {
+        let high = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64;
+        batch.clear();
+        batch.extend((0..BATCH).map(|_| {
+            self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
+            let other = self.0 ^ 0xe703_7ed1_a0b4_28db;
+            let random = high(self.0, other) ^ self.0.wrapping_mul(other);
+            Access::load(BEGIN + high(random, gib << 30))
+        }));
     }
 }
 

@@ -69,36 +69,17 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
 /// A set and a tag in it.
 pub(super) type Place = (u32, u32);
 
-/// Places that are read before the first of them is used.
-const GROUP: usize = 4;
-
-/// Uses tags of sets one after the other, and says which were there. Places are worked out beforehand and read
-/// in groups: a host that does not load past stores whose addresses it does not know yet (speculative store
-/// bypass disabled, as hypervisors do) then waits once for a group.
+/// Uses tags of sets one after the other, and says which were there.
 #[inline(always)]
 pub(super) fn touch_each<const VECTORS: usize>(
     sets: &mut [u32x4],
     places: &[Place],
     here: &mut [bool],
 ) {
-    let mut touch_one = |(set, tag): Place| {
-        let first = set as usize * VECTORS;
+    for ((set, tag), here) in places.iter().zip(here) {
+        let first = *set as usize * VECTORS;
         let ways = sets.get_mut(first..first + VECTORS);
         let ways = ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok());
-        ways.is_some_and(|ways| touch(ways, tag))
-    };
-    let groups = places.len() / GROUP * GROUP;
-    let (whole, rest) = places.split_at(groups);
-    let (whole_here, rest_here) = here.split_at_mut(groups);
-    for (group, here) in whole
-        .chunks_exact(GROUP)
-        .zip(whole_here.chunks_exact_mut(GROUP))
-    {
-        let [a, b, c, d] = [group[0], group[1], group[2], group[3]];
-        let found = [touch_one(a), touch_one(b), touch_one(c), touch_one(d)];
-        here.copy_from_slice(&found);
-    }
-    for (place, here) in rest.iter().zip(rest_here) {
-        *here = touch_one(*place);
+        *here = ways.is_some_and(|ways| touch(ways, *tag));
     }
 }

@@ -1,6 +1,6 @@
 //! Entries of which any can hold anything, few or many of them.
 
-use super::ring::Ring;
+use super::recent::Recent;
 use crate::mmu::vectors::{empty, touch};
 use wide::u32x4;
 
@@ -8,7 +8,7 @@ use wide::u32x4;
 #[derive(Clone, Debug)]
 pub(super) enum Keys {
     Four([u32x4; 1]),
-    Any(Ring),
+    Any(Recent),
 }
 
 impl Keys {
@@ -17,7 +17,7 @@ impl Keys {
         match entries {
             0 => None,
             4 => Some(Self::Four(empty())),
-            _ => Some(Self::Any(Ring::new(entries))),
+            _ => Some(Self::Any(Recent::new(entries))),
         }
     }
 
@@ -27,6 +27,21 @@ impl Keys {
         match self {
             Self::Four(keys) => touch(keys, key),
             Self::Any(keys) => keys.access(key),
+        }
+    }
+
+    /// Uses keys one after the other, and says which were there.
+    pub(super) fn access_each(&mut self, keys: &[u32], here: &mut [bool]) {
+        match self {
+            Self::Four(four) => {
+                // In a register: each waits for the one before.
+                let mut now = *four;
+                for (key, here) in keys.iter().zip(here) {
+                    *here = touch(&mut now, *key);
+                }
+                *four = now;
+            }
+            Self::Any(known) => known.access_each(keys, here),
         }
     }
 

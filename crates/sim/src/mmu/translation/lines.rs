@@ -1,7 +1,9 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
+use super::miss::MAX_WALKS;
 use super::spec::TranslatorSpec;
-use crate::mmu::vectors::{empty, touch_each};
+use super::upper::MAX_LEVELS;
+use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
 use wide::u32x4;
 
@@ -22,6 +24,10 @@ impl Line {
     }
 }
 
+/// Most loads of a batch. A walk loads tables of the guest, and before each and for the page itself those of the
+/// host.
+const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
+
 /// For what a walk is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
@@ -33,34 +39,47 @@ pub(super) enum Cause {
 /// Loads of walks that were made, by their cause and by where the lines were.
 pub(super) type Loads = [[u64; 3]; 3];
 
-/// Loads that are made at a time.
-const BATCH: usize = 1024;
-
-/// A load of a walk.
+/// A load of a walk: the line, from bit 32 the cause, and in the last bit whether the second level had it.
 #[derive(Clone, Copy, Debug)]
-struct Load {
-    line: Line,
-    cause: Cause,
+struct Load(u64);
+
+impl Load {
+    #[inline(always)]
+    const fn new(line: Line, cause: Cause, here: bool) -> Self {
+        Self(line.0 as u64 | (cause as u64) << 32 | (here as u64) << 63)
+    }
+
+    #[inline(always)]
+    const fn was_here(self) -> bool {
+        self.0 >> 63 == 1
+    }
+
+    #[inline(always)]
+    const fn line(self) -> Line {
+        Line(self.0 as u32)
+    }
+
+    #[inline(always)]
+    const fn cause(self) -> usize {
+        (self.0 >> 32) as usize & 3
+    }
 }
 
-/// Counts by cause, side by side in one number: a loop keeps it in a register, and no store waits for a cause.
-#[derive(Clone, Copy, Debug)]
+/// Counts by cause, side by side in one number: a loop keeps it in a register.
+#[derive(Clone, Copy, Debug, Default)]
 struct Tally(u64);
 
 impl Tally {
-    /// Bits of a count: room for [`BATCH`].
-    const BITS: usize = 20;
+    /// Bits of a count: more than a batch loads.
+    const BITS: usize = 21;
 
-    /// Of the loads that `counts` is true for.
     #[inline(always)]
-    fn of(loads: &[Load], counts: impl Fn(usize) -> bool) -> Self {
-        Self(loads.iter().enumerate().fold(0, |sum, (index, load)| {
-            sum + (u64::from(counts(index)) << (Self::BITS * load.cause as usize))
-        }))
+    fn add(&mut self, cause: usize, count: u64) {
+        self.0 += count << (Self::BITS * cause);
     }
 
-    fn count(self, cause: usize) -> u64 {
-        self.0 >> (Self::BITS * cause) & ((1 << Self::BITS) - 1)
+    fn counts(self) -> [u64; 3] {
+        [0, 1, 2].map(|cause| self.0 >> (Self::BITS * cause) & ((1 << Self::BITS) - 1))
     }
 }
 
@@ -71,8 +90,7 @@ pub(super) struct Lines {
     last: Part,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    made: Loads,
-    /// Loads that are to be made.
+    /// Loads of a batch.
     loads: Vec<Load>,
 }
 
@@ -90,48 +108,42 @@ impl Lines {
                 last.latency_cycles,
                 nanoseconds.round() as u32,
             ],
-            made: Loads::default(),
-            loads: Vec::with_capacity(BATCH),
+            loads: vec![Load(0); MAX_LOADS],
         }
     }
 
-    /// Makes a load: when there are [`BATCH`], or with [`finish`](Self::finish).
+    /// Makes the loads of at most [`MAX_WALKS`] walks: all in the second level first, then in the last those that
+    /// this has not.
     #[inline(always)]
-    pub(super) fn load(&mut self, line: Line, cause: Cause) {
-        if self.loads.len() == BATCH {
-            self.load_all();
-        }
-        self.loads.push(Load { line, cause });
-    }
-
-    fn load_all(&mut self) {
-        let mut here = [false; BATCH];
-        self.second.load(&self.loads, &mut here);
-        let all = Tally::of(&self.loads, |_| true);
+    pub(super) fn load_all(&mut self, load: impl FnOnce(&mut Loader<'_>)) -> Loads {
+        let mut loader = Loader {
+            second: &mut self.second.0,
+            loads: &mut self.loads,
+            count: 0,
+            made: Tally::default(),
+        };
+        load(&mut loader);
+        let Loader { count, made, .. } = loader;
         // Put together without a branch, as nobody can foresee which these are.
-        let mut missed = 0;
-        for (index, here) in (0..self.loads.len()).zip(here) {
-            self.loads[missed] = self.loads[index];
-            missed += usize::from(!here);
+        let loads = &mut self.loads[..];
+        let mut kept = 0;
+        for index in 0..count {
+            let load = loads[index];
+            loads[kept] = load;
+            kept += usize::from(!load.was_here());
         }
-        self.loads.truncate(missed);
-        self.last.load(&self.loads, &mut here);
-        let missed = Tally::of(&self.loads, |_| true);
-        let found = Tally::of(&self.loads, |index| here[index]);
-        for cause in 0..3 {
-            let [all, missed, found] = [all, missed, found].map(|tally| tally.count(cause));
-            let made = &mut self.made[cause];
-            made[0] += all - missed;
-            made[1] += found;
-            made[2] += missed - found;
+        let (mut missed, mut last) = (Tally::default(), Tally::default());
+        let sets = &mut self.last.0[..];
+        for load in &loads[..kept] {
+            let here = touch(set(sets, load.line()), load.line().0);
+            missed.add(load.cause(), 1);
+            last.add(load.cause(), u64::from(here));
         }
-        self.loads.clear();
-    }
-
-    /// Makes what is left of loads, and counts those since the last time.
-    pub(super) fn finish(&mut self) -> Loads {
-        self.load_all();
-        std::mem::take(&mut self.made)
+        let (made, missed, last) = (made.counts(), missed.counts(), last.counts());
+        std::array::from_fn(|cause| {
+            let (missed, last) = (missed[cause], last[cause]);
+            [made[cause] - missed, last, missed - last]
+        })
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -143,35 +155,58 @@ impl Lines {
     }
 }
 
+/// The second level at work.
+pub(super) struct Loader<'a> {
+    second: &'a mut [[u32x4; 1]],
+    loads: &'a mut [Load],
+    count: usize,
+    made: Tally,
+}
+
+impl Loader<'_> {
+    /// Counts loads.
+    #[inline(always)]
+    pub(super) fn count(&mut self, cause: Cause, loads: usize) {
+        self.made.add(cause as usize, loads as u64);
+    }
+
+    /// Makes a load, but for the last level.
+    #[inline(always)]
+    pub(super) fn load(&mut self, line: Line, cause: Cause) {
+        let here = touch(set(self.second, line), line.0);
+        self.loads[self.count] = Load::new(line, cause, here);
+        self.count += 1;
+    }
+
+    /// Whether a line is the one of its set that was loaded last, so that loading it changes nothing: nearly
+    /// always so of the few lines of upper tables.
+    #[inline(always)]
+    pub(super) fn is_newest(&mut self, line: Line) -> bool {
+        let [ways] = set(self.second, line);
+        ways.to_array()[0] == line.0
+    }
+}
+
 /// Lines of a set. Which set a line belongs to is as good as random, so that more would change little.
 const WAYS: usize = 4;
 
 /// A part of a cache that holds nothing but lines of page tables, with exact LRU replacement in each set.
 #[derive(Clone, Debug)]
-struct Part(Vec<u32x4>);
+struct Part(Vec<[u32x4; 1]>);
 
 impl Part {
     /// This much of a cache (per cent), at least one set.
     fn new(level: CacheLevel, share: u32) -> Self {
         let lines = level.bytes / CACHE_LINE_BYTES * u64::from(share) / 100;
-        let [set] = empty();
-        Self(vec![set; (lines as usize / WAYS).max(1)])
+        Self(vec![empty(); (lines as usize / WAYS).max(1)])
     }
+}
 
-    /// Loads at most [`BATCH`] lines, and says which were there.
-    fn load(&mut self, loads: &[Load], here: &mut [bool; BATCH]) {
-        let sets = self.0.len() as u64;
-        let mut places = [(0, 0); BATCH];
-        for (place, load) in places.iter_mut().zip(loads) {
-            // Programs don't choose the frames of their tables: any set will do, with the high bits of a
-            // product in place of a remainder.
-            let hash = u64::from(load.line.0.wrapping_mul(0x9e37_79b1));
-            *place = ((hash * sets >> 32) as u32, load.line.0);
-        }
-        touch_each::<1>(
-            &mut self.0,
-            &places[..loads.len()],
-            &mut here[..loads.len()],
-        );
-    }
+/// The set of a line. Programs don't choose the frames of their tables: any will do, with the high bits of a
+/// product in place of a remainder.
+#[inline(always)]
+fn set(sets: &mut [[u32x4; 1]], line: Line) -> &mut [u32x4; 1] {
+    let hash = u64::from(line.0.wrapping_mul(0x9e37_79b1));
+    let set = (hash * sets.len() as u64) >> 32;
+    &mut sets[set as usize]
 }

@@ -5,47 +5,21 @@
 //! a batch goes through one stage after the other, each with its tables hot and its branches foreseen,
 //! and the result is that of access by access.
 
+mod stages;
+
 use super::access::{Access, STORE, Sweep};
 use super::counters::TranslationCounters;
 use super::lines::Cause;
 use super::mappings::{Mappings, SpaceId};
-use super::miss::{BATCH, Miss, Window};
-use super::place::{chunk_of, page_number};
+use super::miss::{BATCH, MAX_WALKS, Miss, Window};
+use super::outcome::{Done, Fault, Swept, check};
+use super::place::page_number;
 use super::spec::{TranslatorSpec, Work};
-use super::state::{LeafSize, RegionState};
+use super::state::LeafSize;
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
 use std::ops::Range;
-
-/// Why an access could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// No page is mapped there.
-    Unmapped(Access),
-    /// A store to a page that can only be loaded from.
-    Protected(Access),
-}
-
-/// How far a batch got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Accesses made, from the first on. The next one faulted, if there is a fault.
-    pub accesses: usize,
-    /// What stopped it. Accesses go on from there once it is resolved.
-    pub fault: Option<Fault>,
-}
-
-/// How far sweeps got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Sweeps made as a whole, from the first on.
-    pub sweeps: usize,
-    /// Accesses made of the next one.
-    pub of_next: u64,
-    /// What stopped it.
-    pub fault: Option<Fault>,
-}
 
 /// One core: its TLBs, its walker and its counters for each address space.
 #[derive(Clone, Debug)]
@@ -108,7 +82,7 @@ impl Translator {
             prefetches: spec.next_page_prefetch,
             missed_last: u32::MAX,
             misses: Vec::with_capacity(BATCH),
-            walks: Vec::with_capacity(2 * BATCH),
+            walks: Vec::with_capacity(MAX_WALKS),
             counters: Vec::new(),
         })
     }
@@ -274,76 +248,6 @@ impl Translator {
         })
     }
 
-    /// Takes the pages of a batch through all levels.
-    fn settle(&mut self, mappings: &mut Mappings, counters: &mut TranslationCounters) {
-        self.first.filter(&mut self.misses);
-        counters.l1_misses += self.misses.len() as u64;
-        if self.prefetches {
-            for index in 0..self.misses.len() {
-                let miss = self.misses[index];
-                let size = miss.state().entry();
-                if !self.second.access(miss.page(), size) {
-                    self.walks.push(miss);
-                }
-                if size == LeafSize::Base {
-                    self.prefetch(mappings, miss.page());
-                }
-            }
-        } else {
-            self.second.filter(&mut self.misses);
-            std::mem::swap(&mut self.misses, &mut self.walks);
-        }
-        self.misses.clear();
-        for miss in &self.walks {
-            let (page, state) = (miss.page(), miss.state());
-            let place = &mappings.places()[chunk_of(page)];
-            self.walker.walk(page, state, place, miss.cause());
-        }
-        let loads = self.walker.finish();
-        // Read some at a time, before the first store: see `touch_each`.
-        let mut sizes = [0; 3];
-        let mut groups = self.walks.chunks_exact(GROUP);
-        for group in &mut groups {
-            let group: [Miss; GROUP] = std::array::from_fn(|index| group[index]);
-            for miss in group {
-                count_walk(mappings, miss, counters, &mut sizes);
-            }
-        }
-        for miss in groups.remainder() {
-            count_walk(mappings, *miss, counters, &mut sizes);
-        }
-        for (count, walks) in counters.walks_by_size.iter_mut().zip(sizes) {
-            *count += walks;
-        }
-        self.walks.clear();
-        counters.load_walk_cycles += self.walker.cycles(&loads[Cause::Load as usize]);
-        counters.store_walk_cycles += self.walker.cycles(&loads[Cause::Store as usize]);
-        for (level, count) in counters.walk_loads.iter_mut().enumerate() {
-            *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
-        }
-    }
-
-    /// Walks for the page after two misses in a row, if it is mapped and not known.
-    fn prefetch(&mut self, mappings: &Mappings, page: u32) {
-        let follows = self.missed_last.wrapping_add(1) == page;
-        self.missed_last = page;
-        let next = page.wrapping_add(1);
-        // Not from or into another GiB, which may be of somebody else.
-        let chunk = chunk_of(page);
-        if !follows || chunk_of(page.wrapping_sub(1)) != chunk || chunk_of(next) != chunk {
-            return;
-        }
-        let state = mappings.state(next);
-        let mapped = match state.size() {
-            None => false,
-            Some(LeafSize::Base) => mappings.page(next).0,
-            Some(_) => true,
-        };
-        if mapped && state.entry() == LeafSize::Base && !self.second.access(next, LeafSize::Base) {
-            self.walks.push(Miss::new(next, state, Cause::Prefetch));
-        }
-    }
-
     /// Adds what a batch took to the counters of its address space.
     fn count(
         &mut self,
@@ -367,50 +271,4 @@ impl Translator {
         }
         self.counters[index] = counters;
     }
-}
-
-/// Walks that are read at a time.
-const GROUP: usize = 4;
-
-/// Counts a walk, and sets its access bit.
-#[inline(always)]
-fn count_walk(
-    mappings: &mut Mappings,
-    miss: Miss,
-    counters: &mut TranslationCounters,
-    sizes: &mut [u64; 3],
-) {
-    if miss.cause() == Cause::Prefetch {
-        counters.prefetches += 1;
-        return;
-    }
-    let state = miss.state();
-    // Not by index: a store whose place depends on what was loaded holds up the loads after it.
-    sizes[0] += u64::from(state.entry() == LeafSize::Base);
-    sizes[1] += u64::from(state.entry() == LeafSize::Huge);
-    sizes[2] += u64::from(state.entry() == LeafSize::Giant);
-    let was_clear = mappings.mark(miss.page(), state.leaf());
-    counters.first_touches += u64::from(was_clear);
-}
-
-/// Whether a page can be stored to, where not all of its region can; or why the access faults.
-#[cold]
-fn check(
-    mappings: &Mappings,
-    page: u32,
-    state: RegionState,
-    access: Access,
-) -> Result<bool, Fault> {
-    let (present, writable) = match state.size() {
-        None => (false, false),
-        Some(LeafSize::Base) => mappings.page(page),
-        Some(_) => (true, false),
-    };
-    if !present {
-        return Err(Fault::Unmapped(access));
-    }
-    if access.is_store() && !writable {
-        return Err(Fault::Protected(access));
-    }
-    Ok(writable)
 }

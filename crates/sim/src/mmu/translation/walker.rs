@@ -1,12 +1,12 @@
 //! Page walks.
 
 use super::guest::Host;
-use super::lines::{Cause, Line, Lines, Loads};
-use super::place::Place;
+use super::lines::{Line, Lines, Loader, Loads};
+use super::mappings::Mappings;
+use super::miss::Miss;
+use super::place::{Place, chunk_of};
 use super::spec::{Tables, TranslatorSpec};
-use super::state::RegionState;
-use super::upper::{MAX_LEVELS, UpperEntries};
-use std::ops::Range;
+use super::upper::{Asked, MAX_LEVELS, UpperEntries};
 
 /// The walker of a core, its caches and those in which it finds tables.
 #[derive(Clone, Debug)]
@@ -15,7 +15,11 @@ pub(super) struct Walker {
     upper: UpperEntries,
     host: Option<Host>,
     lines: Lines,
+    asked: Asked,
 }
+
+/// From this level on tables have few lines: page tables and page directories are below.
+const UPPER: usize = 2;
 
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
@@ -35,43 +39,34 @@ impl Walker {
             upper: UpperEntries::new(spec.processor.walk_caches),
             host,
             lines: Lines::new(spec),
+            asked: Asked::default(),
         }
     }
 
-    /// Walks for a page.
-    #[inline(always)]
-    pub(super) fn walk(&mut self, page: u32, state: RegionState, place: &Place, cause: Cause) {
-        let [pdpte, pml4e, pml5e] = place.upper;
-        let entries = [page, page >> 9, pdpte, pml4e, pml5e];
-        let leaf = state.leaf() as usize;
-        let first = self.upper.first_level(&entries, leaf, self.levels);
-        let lines = &mut self.lines;
-        let Some(host) = &mut self.host else {
-            // One place in the program for each level: what happens there is foreseen by level.
-            let mut load = Native {
-                lines,
-                entries: &entries,
-                levels: leaf..first,
-                cause,
-            };
-            load.level::<4>();
-            load.level::<3>();
-            load.level::<2>();
-            load.level::<1>();
-            load.level::<0>();
-            return;
-        };
-        let mut load = |line: Line| lines.load(line, cause);
-        for level in (leaf..first).rev() {
-            host.find_table(level, entries[level], &mut load);
-            load(Line::of(level as u32, entries[level]));
+    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS).
+    pub(super) fn walk(&mut self, walks: &[Miss], mappings: &Mappings) -> Loads {
+        let places = mappings.places();
+        let (levels, upper, asked) = (self.levels, &mut self.upper, &mut self.asked);
+        match &mut self.host {
+            None => {
+                upper.first_levels(walks, places, levels as u8, asked);
+                let walks = walks.iter().zip(&asked.first);
+                self.lines.load_all(|loader| {
+                    for (walk, first) in walks {
+                        mappings.fetch_mark(walk.page(), walk.state().leaf());
+                        let place = &places[chunk_of(walk.page())];
+                        load(loader, *walk, place, usize::from(*first), levels);
+                    }
+                })
+            }
+            Some(host) => self.lines.load_all(|loader| {
+                for walk in walks {
+                    mappings.fetch_mark(walk.page(), walk.state().leaf());
+                    let place = &places[chunk_of(walk.page())];
+                    load_nested(loader, upper, host, *walk, place, levels);
+                }
+            }),
         }
-        host.find_page(page, place, state.host(), &mut load);
-    }
-
-    /// The loads of the walks since the last time.
-    pub(super) fn finish(&mut self) -> Loads {
-        self.lines.finish()
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -94,20 +89,51 @@ impl Walker {
 }
 
 /// The loads of a walk without a host.
-struct Native<'a> {
-    lines: &'a mut Lines,
-    entries: &'a [u32; MAX_LEVELS],
-    /// Those that are loaded.
-    levels: Range<usize>,
-    cause: Cause,
-}
-
-impl Native<'_> {
-    #[inline(always)]
-    fn level<const LEVEL: usize>(&mut self) {
-        if self.levels.contains(&LEVEL) {
-            let line = Line::of(LEVEL as u32, self.entries[LEVEL]);
-            self.lines.load(line, self.cause);
+#[inline(always)]
+fn load(loader: &mut Loader<'_>, walk: Miss, place: &Place, first: usize, levels: usize) {
+    let (page, leaf, cause) = (walk.page(), walk.state().leaf() as usize, walk.cause());
+    loader.count(cause, first - leaf);
+    let [pdpte, pml4e, pml5e] = place.upper;
+    let mut newest = loader.is_newest(Line::of(2, pdpte)) & loader.is_newest(Line::of(3, pml4e));
+    if levels == MAX_LEVELS {
+        newest &= loader.is_newest(Line::of(4, pml5e));
+    }
+    // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
+    if !newest & (first > UPPER) {
+        for level in (UPPER..first).rev() {
+            loader.load(Line::of(level as u32, place.upper[level - UPPER]), cause);
         }
     }
+    if leaf < UPPER && first > 1 {
+        loader.load(Line::of(1, page >> 9), cause);
+    }
+    if leaf == 0 {
+        loader.load(Line::of(0, page), cause);
+    }
+}
+
+/// The loads of a walk in a virtual machine.
+#[inline(always)]
+fn load_nested(
+    loader: &mut Loader<'_>,
+    upper: &mut UpperEntries,
+    host: &mut Host,
+    walk: Miss,
+    place: &Place,
+    levels: usize,
+) {
+    let (page, state, cause) = (walk.page(), walk.state(), walk.cause());
+    let [pdpte, pml4e, pml5e] = place.upper;
+    let entries = [page, page >> 9, pdpte, pml4e, pml5e];
+    let leaf = state.leaf() as usize;
+    let first = upper.first_level(&entries, leaf, levels);
+    let mut load = |line: Line| {
+        loader.count(cause, 1);
+        loader.load(line, cause);
+    };
+    for level in (leaf..first).rev() {
+        host.find_table(level, entries[level], &mut load);
+        load(Line::of(level as u32, entries[level]));
+    }
+    host.find_page(page, place, state.host(), &mut load);
 }
