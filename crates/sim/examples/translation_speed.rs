@@ -1,93 +1,66 @@
 //! How fast address translation is simulated, on one core of this machine:
-//! `cargo run --release -p hawkeye-sim --example translation_speed [PROCESSOR]`.
+//! `cargo run --release -p hawkeye-sim --example translation_speed [CASE|PROCESSOR ...]`.
 //!
-//! Random: loads of a random word each, addresses drawn as they are needed. Sequential: all memory from its
-//! begin to its end, one load of each line of 64 bytes; by access, and by sweeps of 1 MiB.
+//! Cases are `random-16`, `random-1024` (GiB), each also with `-base`, `-huge`, and then `-native` or `-nested`
+//! behind it, and `sequential`; a case is run if its name begins with one of those given. Without any, all
+//! are. Random: loads of a random word each, addresses drawn as they are needed; what only drawing takes is told.
+//! With them the policy's part: every 30 s of the simulated program's time the access bits of all regions are
+//! read and cleared, and HawkEye's access map takes them in. One such sample is timed, and as much of it is added
+//! as belongs to the time that was simulated. Sequential: all memory from its begin to its end, one load of each
+//! line of 64 bytes; by access, and by sweeps of 1 MiB.
 
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{AccessMap, CoverageAverage, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, MappingError, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{PROCESSORS, Processor};
+use hawkeye_sim::mmu::{MmuError, PROCESSORS, SKYLAKE};
 use std::time::Instant;
 
 const BEGIN: u64 = 0x7000_0000_0000;
 const BATCH: usize = 4096;
 const LINE: u64 = 64;
+/// What warms up the caches of the case, and what is timed.
+const WARM: usize = 20_000_000;
+const TIMED: usize = 60_000_000;
+/// From one sample of access bits to the next (HawkEye, 3.3).
+const SAMPLED_EVERY_S: f64 = 30.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let name = std::env::args().nth(1).unwrap_or("skylake".to_owned());
-    let Some(processor) = PROCESSORS.iter().find(|p| p.name == name) else {
-        let names = PROCESSORS.map(|p| p.name).join(", ");
-        eprintln!("there is no processor {name}; there are: {names}");
-        return Ok(());
-    };
-    println!("{name}: million accesses/s of simulated time, and what was simulated");
+    let (processors, cases): (Vec<String>, Vec<String>) = std::env::args()
+        .skip(1)
+        .partition(|name| PROCESSORS.iter().any(|p| p.name == *name));
+    let chosen = |case: &str| cases.is_empty() || cases.iter().any(|name| case.starts_with(name));
+    let processor = PROCESSORS
+        .iter()
+        .find(|p| processors.first().is_some_and(|name| *name == p.name))
+        .unwrap_or(&SKYLAKE);
+    let tables = [
+        ("native", TranslatorSpec::native(processor)),
+        ("nested", TranslatorSpec::nested(processor, LeafSize::Huge)),
+    ];
+    println!(
+        "{}: million accesses/s, and what was simulated",
+        processor.name
+    );
     for (gib, goal) in [(16u64, 50), (1024, 20)] {
-        for size in [LeafSize::Base, LeafSize::Huge] {
+        for (size, pages) in [(LeafSize::Base, "base"), (LeafSize::Huge, "huge")] {
+            let named = tables.map(|(how, spec)| (format!("random-{gib}-{pages}-{how}"), spec));
+            if !named.iter().any(|(case, _)| chosen(case)) {
+                continue;
+            }
             let (mut mappings, space) = mapped(gib, size)?;
-            let held_mib = mappings.held_bytes() >> 20;
-            for (how, spec, goal) in ways(processor, goal) {
-                let mut core = Translator::new(&spec)?;
-                random(&mut core, &mut mappings, space, gib, 20_000_000);
-                let before = core.counters(space);
-                let clock = Instant::now();
-                let accesses = 100_000_000;
-                random(&mut core, &mut mappings, space, gib, accesses);
-                let seconds = clock.elapsed().as_secs_f64();
-                let counted = core.counters(space).since(&before);
-                println!(
-                    "random, {gib:4} GiB, {size:?} pages, {how}: {:6.1} (goal {goal}); {:.2} walks/access, \
-                     {:.0} cycles/walk, {held_mib} MiB held",
-                    accesses as f64 / seconds / 1e6,
-                    counted.walks() as f64 / counted.accesses as f64,
-                    counted.walk_cycles() as f64 / counted.walks().max(1) as f64,
-                );
+            for (case, spec) in named.iter().filter(|(case, _)| chosen(case)) {
+                random(case, spec, &mut mappings, space, gib, goal)?;
             }
         }
     }
-    let (mut mappings, space) = mapped(16, LeafSize::Base)?;
-    let lines = (16u64 << 30) / LINE;
-    let mut core = Translator::new(&TranslatorSpec::native(processor))?;
-    let mut batch = Vec::with_capacity(BATCH);
-    let clock = Instant::now();
-    for first in (0..lines).step_by(BATCH) {
-        batch.clear();
-        batch.extend((first..first + BATCH as u64).map(|line| Access::load(BEGIN + line * LINE)));
-        core.translate(&mut mappings, space, &batch, Work::default());
+    if chosen("sequential") {
+        sequential(&tables[0].1)?;
     }
-    let by_access = lines as f64 / clock.elapsed().as_secs_f64() / 1e6;
-    let clock = Instant::now();
-    for mib in 0..16u64 << 10 {
-        let sweep = Sweep {
-            address: BEGIN + (mib << 20),
-            stride: LINE,
-            count: (1 << 20) / LINE,
-            store: false,
-        };
-        core.sweep(&mut mappings, space, &[sweep], 0, Work::default());
-    }
-    let by_sweep = lines as f64 / clock.elapsed().as_secs_f64() / 1e6;
-    println!(
-        "sequential, each line, 16 GiB: {by_access:.0} by access, {by_sweep:.0} by sweeps (goal 200)"
-    );
     Ok(())
 }
 
-/// Cores to time, with what they are to reach.
-fn ways(processor: &Processor, goal: u32) -> [(&'static str, TranslatorSpec, String); 2] {
-    let nested = TranslatorSpec::nested(processor, LeafSize::Huge);
-    [
-        (
-            "native",
-            TranslatorSpec::native(processor),
-            goal.to_string(),
-        ),
-        ("nested", nested, "none".to_owned()),
-    ]
-}
-
-/// One address space, with so much memory mapped by pages of one size, at the host by base pages.
+/// One address space, with so much memory mapped by pages of one size, at the host by the largest.
 fn mapped(gib: u64, size: LeafSize) -> Result<(Mappings, SpaceId), MappingError> {
     let mut mappings = Mappings::new();
     let space = mappings.add_space()?;
@@ -102,21 +75,147 @@ fn mapped(gib: u64, size: LeafSize) -> Result<(Mappings, SpaceId), MappingError>
     Ok((mappings, space))
 }
 
-/// Loads of random words.
-fn random(core: &mut Translator, mappings: &mut Mappings, space: SpaceId, gib: u64, count: usize) {
-    let mut state = 1u64;
+fn random(
+    case: &str,
+    spec: &TranslatorSpec,
+    mappings: &mut Mappings,
+    space: SpaceId,
+    gib: u64,
+    goal: u32,
+) -> Result<(), MmuError> {
+    let mut core = Translator::new(spec)?;
+    let mut draw = Draw(1);
+    draw.load(&mut core, mappings, space, gib, WARM);
+    let mut map = AccessMap::new(CoverageAverage::default());
+    sample(mappings, space, gib, &mut map);
+
+    let before = core.counters(space);
+    let clock = Instant::now();
+    draw.load(&mut core, mappings, space, gib, TIMED);
+    let seconds = clock.elapsed().as_secs_f64();
+    let counted = core.counters(space).since(&before);
+
+    let clock = Instant::now();
+    sample(mappings, space, gib, &mut map);
+    let sampling = clock.elapsed().as_secs_f64();
+    let simulated_s = counted.cycles() as f64 / spec.processor.ghz / 1e9;
+    let with_policy = seconds + sampling * simulated_s / SAMPLED_EVERY_S;
+
     let mut batch = Vec::with_capacity(BATCH);
-    for _ in 0..count / BATCH {
+    let clock = Instant::now();
+    for _ in 0..TIMED / BATCH {
+        draw.fill(&mut batch, gib);
+        std::hint::black_box(&batch);
+    }
+    let drawing = clock.elapsed().as_secs_f64();
+
+    let accesses = counted.accesses as f64;
+    println!(
+        "{case}: {:.1} (goal for native {goal}), {:.1} without samples of {:.0} ms, {:.0} % of that for drawing; \
+         {:.3} walks/access, {:.2} cycles/walk, {} MiB held",
+        accesses / with_policy / 1e6,
+        accesses / seconds / 1e6,
+        sampling * 1e3,
+        drawing / seconds * 100.0,
+        counted.walks() as f64 / accesses,
+        counted.walk_cycles() as f64 / counted.walks().max(1) as f64,
+        mappings.held_bytes() >> 20,
+    );
+    Ok(())
+}
+
+/// Reads and clears all access bits, and has the policy take them in.
+fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap) {
+    let regions = (0..gib * 512).map(|number| RegionAddr::containing(BEGIN + (number << 21)));
+    let samples: Vec<_> = regions
+        .map(|region| {
+            let bits = mappings.accessed(space, region);
+            mappings.clear_accessed(space, region);
+            let (mut accessed, mut runs, mut before) = (0, 0, 0);
+            for word in bits {
+                accessed += word.count_ones() as u16;
+                runs += (word & !(word << 1 | before)).count_ones() as u16;
+                before = word >> 63;
+            }
+            RegionSample {
+                region,
+                present: 512,
+                accessed,
+                runs,
+                written: 0,
+                zero_mapped: 0,
+                swapped: 0,
+                huge: mappings.size(space, region) != Some(LeafSize::Base),
+                walks_per_s: 0,
+            }
+        })
+        .collect();
+    map.observe(&samples);
+}
+
+/// A counter whose numbers are multiplied with themselves, both halves of the product put together: wyrand of
+/// Wang Yi, <https://github.com/wangyi-fudan/wyhash>.
+struct Draw(u64);
+
+impl Draw {
+    /// Loads of random words.
+    fn load(
+        &mut self,
+        core: &mut Translator,
+        mappings: &mut Mappings,
+        space: SpaceId,
+        gib: u64,
+        count: usize,
+    ) {
+        let mut batch = Vec::with_capacity(BATCH);
+        for _ in 0..count / BATCH {
+            self.fill(&mut batch, gib);
+            core.translate(mappings, space, &batch, Work::default());
+        }
+    }
+
+    /// One batch of them.
+    fn fill(&mut self, batch: &mut Vec<Access>, gib: u64) {
+        let high = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64;
         batch.clear();
         batch.extend((0..BATCH).map(|_| {
-            // xorshift*: Vigna, "An experimental exploration of Marsaglia's xorshift generators".
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d);
-            let byte = (u128::from(random) * u128::from(gib << 30)) >> 64;
-            Access::load(BEGIN + byte as u64)
+            self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
+            let other = self.0 ^ 0xe703_7ed1_a0b4_28db;
+            let random = high(self.0, other) ^ self.0.wrapping_mul(other);
+            Access::load(BEGIN + high(random, gib << 30))
         }));
-        core.translate(mappings, space, &batch, Work::default());
     }
+}
+
+fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
+    let gib = 16u64;
+    for (size, pages) in [(LeafSize::Base, "base"), (LeafSize::Huge, "huge")] {
+        let (mut mappings, space) = mapped(gib, size)?;
+        let lines = (gib << 30) / LINE;
+        let mut core = Translator::new(spec)?;
+        let mut batch = Vec::with_capacity(BATCH);
+        let clock = Instant::now();
+        for first in (0..lines).step_by(BATCH) {
+            batch.clear();
+            let batched = first..first + BATCH as u64;
+            batch.extend(batched.map(|line| Access::load(BEGIN + line * LINE)));
+            core.translate(&mut mappings, space, &batch, Work::default());
+        }
+        let by_access = lines as f64 / clock.elapsed().as_secs_f64() / 1e6;
+        let clock = Instant::now();
+        for mib in 0..gib << 10 {
+            let sweep = Sweep {
+                address: BEGIN + (mib << 20),
+                stride: LINE,
+                count: (1 << 20) / LINE,
+                store: false,
+            };
+            core.sweep(&mut mappings, space, &[sweep], 0, Work::default());
+        }
+        let by_sweep = lines as f64 / clock.elapsed().as_secs_f64() / 1e6;
+        println!(
+            "sequential, {gib} GiB, {pages} pages: {by_access:.0} by access, {by_sweep:.0} by sweeps (goal 200)"
+        );
+    }
+    Ok(())
 }

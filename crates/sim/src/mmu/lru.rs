@@ -4,10 +4,12 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
 //! front, and the tag at the end falls out.
 
+use super::vectors::{LANES, Place, lanes, lanes_mut, touch, touch_each};
 use serde::Serialize;
+use wide::u32x4;
 
 /// No page and no line: tags are of at most 31 bits.
-const EMPTY: u32 = u32::MAX;
+pub(super) const EMPTY: u32 = u32::MAX;
 
 /// Ways that are compared before a branch is taken.
 const CHUNK: usize = 4;
@@ -61,8 +63,11 @@ impl Lookup {
 /// Tags by set. Which set a tag belongs to is the user's business.
 #[derive(Clone, Debug)]
 pub(crate) struct LruSets {
-    tags: Vec<u32>,
+    /// Whole vectors for each set; what is over its ways is [`EMPTY`].
+    tags: Vec<u32x4>,
     ways: usize,
+    /// Vectors of a set.
+    vectors: usize,
     set_bits: u32,
 }
 
@@ -71,9 +76,11 @@ impl LruSets {
     pub(crate) fn new(shape: Shape) -> Self {
         let ways = shape.ways.max(1);
         let set_bits = (shape.entries / ways).max(1).ilog2();
+        let vectors = (ways as usize).div_ceil(LANES);
         Self {
-            tags: vec![EMPTY; (ways as usize) << set_bits],
+            tags: vec![u32x4::splat(EMPTY); vectors << set_bits],
             ways: ways as usize,
+            vectors,
             set_bits,
         }
     }
@@ -115,28 +122,42 @@ impl LruSets {
         move_back(chunks.into_remainder(), tag, moved)
     }
 
-    /// The same without saying what made room, and without a branch on what is found: for many accesses
-    /// that can't be foreseen.
-    #[inline(always)]
+    /// The same without saying what made room: faster.
+    #[inline]
     pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
-        match <&mut [u32; 4]>::try_from(self.set(set)) {
-            Ok(ways) => touch_array(ways, tag),
-            Err(_) => self.touch_many(set, tag),
+        match self.ways {
+            4 => self.touch_vectors::<1>(set, tag),
+            8 => self.touch_vectors::<2>(set, tag),
+            12 => self.touch_vectors::<3>(set, tag),
+            16 => self.touch_vectors::<4>(set, tag),
+            24 => self.touch_vectors::<6>(set, tag),
+            _ => self.access(set, tag).is_hit(),
         }
     }
 
-    /// The usual numbers of ways as constants. Kept apart, so that four are fast where they are used.
-    #[inline(never)]
-    fn touch_many(&mut self, set: usize, tag: u32) -> bool {
-        let ways = self.set(set);
-        match ways.len() {
-            6 => touch::<6>(ways, tag),
-            8 => touch::<8>(ways, tag),
-            12 => touch::<12>(ways, tag),
-            16 => touch::<16>(ways, tag),
-            24 => touch::<24>(ways, tag),
-            _ => self.access(set, tag).is_hit(),
+    /// As [`touch`](Self::touch), where the number of vectors is known when this is compiled.
+    #[inline(always)]
+    fn touch_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
+        let first = set * VECTORS;
+        let ways = self.tags.get_mut(first..first + VECTORS);
+        match ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok()) {
+            Some(ways) => touch(ways, tag),
+            None => false,
         }
+    }
+
+    /// Uses many tags; false, and nothing was done, if sets don't consist of whole vectors.
+    pub(crate) fn touch_each(&mut self, places: &[Place], here: &mut [bool]) -> bool {
+        let tags = &mut self.tags[..];
+        match self.ways {
+            4 => touch_each::<1>(tags, places, here),
+            8 => touch_each::<2>(tags, places, here),
+            12 => touch_each::<3>(tags, places, here),
+            16 => touch_each::<4>(tags, places, here),
+            24 => touch_each::<6>(tags, places, here),
+            _ => return false,
+        }
+        true
     }
 
     /// After a miss: lets the least recently used of the tags that `choose` is true for make room
@@ -153,14 +174,15 @@ impl LruSets {
 
     /// How many tags of a set there are that `choose` is true for.
     pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
-        let ways = &self.tags[set * self.ways..][..self.ways];
+        let ways = &lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
         chosen.count()
     }
 
     /// Drops every entry for which `keep` is false, asked with its set and tag.
     pub(crate) fn retain(&mut self, keep: impl Fn(usize, u32) -> bool) {
-        for (set, ways) in self.tags.chunks_exact_mut(self.ways).enumerate() {
+        for (set, ways) in self.tags.chunks_exact_mut(self.vectors).enumerate() {
+            let ways = &mut lanes_mut(ways)[..self.ways];
             let mut kept = 0;
             for way in 0..ways.len() {
                 let tag = ways[way];
@@ -175,48 +197,14 @@ impl LruSets {
 
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
-        self.tags.fill(EMPTY);
+        self.tags.fill(u32x4::splat(EMPTY));
     }
 
     /// Tags of a set, the most recently used first.
     #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
-        &mut self.tags[set * self.ways..][..self.ways]
+        &mut lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
     }
-}
-
-/// Uses a tag of a set with as many ways as is known when this is compiled; true if it was there.
-#[inline]
-fn touch<const WAYS: usize>(ways: &mut [u32], tag: u32) -> bool {
-    let Ok(ways) = <&mut [u32; WAYS]>::try_from(ways) else {
-        return false;
-    };
-    touch_array(ways, tag)
-}
-
-/// The same of an array.
-#[inline]
-pub(crate) fn touch_array<const WAYS: usize>(ways: &mut [u32; WAYS], tag: u32) -> bool {
-    let before = *ways;
-    if WAYS > CHUNK * 2 {
-        // So many that to compare all of them at once and move them at once outweighs the branch.
-        let found = before
-            .iter()
-            .fold(false, |found, way| found | (*way == tag));
-        if !found {
-            ways[1..].copy_from_slice(&before[..WAYS - 1]);
-            ways[0] = tag;
-            return false;
-        }
-    }
-    let mut found = false;
-    let mut moved = tag;
-    for (way, here) in ways.iter_mut().zip(before) {
-        *way = if found { here } else { moved };
-        found |= here == tag;
-        moved = here;
-    }
-    found
 }
 
 /// Puts `first` in front of some ways and moves the others back by one, up to where `tag` was or else

@@ -47,6 +47,7 @@ pub(crate) mod scatter;
 mod tlb;
 pub mod translation;
 mod truth;
+mod vectors;
 mod walk;
 mod walkers;
 

@@ -5,6 +5,9 @@
 //! page table caches using side-channel attacks on the MMU" (VU Amsterdam, 2017), and are taken to be
 //! the same in the generations after it. Latencies are typical of one socket of a server and no more
 //! exact than 10 %; memory latency differs as much between machines of one family.
+//!
+//! What could not be looked up again is marked "not confirmed" at its preset: it is from memory of the source
+//! named there, and no more than a guess until somebody reads it.
 
 use super::caches::CacheLevel;
 use super::lru::Shape;
@@ -79,7 +82,7 @@ pub const HASWELL: Processor = Processor {
     },
 };
 
-/// Skylake server, 16 cores.
+/// Skylake server, 16 cores. Not confirmed: the 16 entries in 4 ways for pages of 1 GiB in the second level.
 pub const SKYLAKE: Processor = Processor {
     name: "skylake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Skylake client and server: \
@@ -112,7 +115,7 @@ pub const SKYLAKE: Processor = Processor {
     },
 };
 
-/// Ice Lake server, 16 cores.
+/// Ice Lake server, 16 cores. Not confirmed: the ways of the second level that pages of 2 MiB and of 1 GiB may take.
 pub const ICE_LAKE: Processor = Processor {
     name: "ice-lake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Ice Lake client: TLB \
@@ -149,7 +152,7 @@ pub const ICE_LAKE: Processor = Processor {
     },
 };
 
-/// Sapphire Rapids, 32 cores.
+/// Sapphire Rapids, 32 cores. Not confirmed: the second level, taken from Ice Lake's.
 pub const SAPPHIRE_RAPIDS: Processor = Processor {
     name: "sapphire-rapids",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Golden Cove: 96 entries in \
@@ -192,7 +195,8 @@ const AMD_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
     pml4e: 64,
 };
 
-/// Zen 4, one core complex of 8 cores.
+/// Zen 4, one core complex of 8 cores. 1 GiB as pages of 2 MiB in the second level is documented for Zen 2 and
+/// taken over (WikiChip, Zen 2). Not confirmed: ways, latency, walkers and walk caches.
 pub const ZEN_4: Processor = Processor {
     name: "zen-4",
     source: "AMD Software Optimization Guide for the Zen 4 Microarchitecture (57647), 2.8: 72 entries for \
@@ -232,7 +236,9 @@ const NEOVERSE_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
     pml4e: 16,
 };
 
-/// Neoverse V2 with granules of 4 KiB, as in a server of 72 cores.
+/// Neoverse V2 with granules of 4 KiB, as in a server of 72 cores. Not confirmed: all sizes of its TLBs, which way
+/// pages of 1 GiB take, and its walkers. The second-level cache is the maker's choice: 2 MiB in Graviton 4 (Arm's
+/// learning path on the memory subsystem), 1 MiB here.
 pub const NEOVERSE_V2: Processor = Processor {
     name: "neoverse-v2",
     source: "Arm Neoverse V2 Core Technical Reference Manual (102375), memory management: 48 entries for \

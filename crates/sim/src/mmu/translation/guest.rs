@@ -47,12 +47,7 @@ impl Host {
 
     /// Translates the address of the guest's table that has entry `entry` of a level; `load` loads a line.
     #[inline]
-    pub(super) fn find_table(
-        &mut self,
-        level: usize,
-        entry: u32,
-        load: &mut impl FnMut(usize, Line),
-    ) {
+    pub(super) fn find_table(&mut self, level: usize, entry: u32, load: &mut impl FnMut(Line)) {
         let table = TABLES[level] + (entry >> 9);
         let leaf = self.tables_backed_by;
         let page = table >> (9 * leaf as u32);
@@ -71,7 +66,7 @@ impl Host {
         page: u32,
         place: &Place,
         leaf: LeafSize,
-        load: &mut impl FnMut(usize, Line),
+        load: &mut impl FnMut(Line),
     ) {
         let [pdpte, pml4e, pml5e] = place.upper;
         let entries = [page, page >> 9, pdpte, pml4e, pml5e];
@@ -85,12 +80,12 @@ impl Host {
         entries: &[u32; MAX_LEVELS],
         keys: &[u32; MAX_LEVELS],
         leaf: LeafSize,
-        load: &mut impl FnMut(usize, Line),
+        load: &mut impl FnMut(Line),
     ) {
         let leaf = leaf as usize;
         let first = self.upper.first_level(keys, leaf, self.levels);
         for level in (leaf..first).rev() {
-            load(level, Line::of(kind + level as u32, entries[level]));
+            load(Line::of(kind + level as u32, entries[level]));
         }
     }
 

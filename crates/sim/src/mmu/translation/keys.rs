@@ -1,16 +1,14 @@
 //! Entries of which any can hold anything, few or many of them.
 
-use super::associative::Associative;
-use crate::mmu::lru::{LruSets, Shape};
-
-/// Up to this many entries it is faster to compare with each.
-pub(super) const FEW: u32 = 16;
+use super::recent::Recent;
+use crate::mmu::vectors::{empty, touch};
+use wide::u32x4;
 
 /// Keys of at most 31 bits, with exact LRU replacement.
 #[derive(Clone, Debug)]
 pub(super) enum Keys {
-    Few(LruSets),
-    Many(Box<Associative>),
+    Four([u32x4; 1]),
+    Any(Recent),
 }
 
 impl Keys {
@@ -18,8 +16,8 @@ impl Keys {
     pub(super) fn new(entries: u32) -> Option<Self> {
         match entries {
             0 => None,
-            1..=FEW => Some(Self::Few(LruSets::new(Shape::fully_associative(entries)))),
-            _ => Some(Self::Many(Box::new(Associative::new(entries)))),
+            4 => Some(Self::Four(empty())),
+            _ => Some(Self::Any(Recent::new(entries))),
         }
     }
 
@@ -27,15 +25,30 @@ impl Keys {
     #[inline(always)]
     pub(super) fn access(&mut self, key: u32) -> bool {
         match self {
-            Self::Few(keys) => keys.touch(0, key),
-            Self::Many(keys) => keys.access(u64::from(key)),
+            Self::Four(keys) => touch(keys, key),
+            Self::Any(keys) => keys.access(key),
+        }
+    }
+
+    /// Uses keys one after the other, and says which were there.
+    pub(super) fn access_each(&mut self, keys: &[u32], here: &mut [bool]) {
+        match self {
+            Self::Four(four) => {
+                // In a register: each waits for the one before.
+                let mut now = *four;
+                for (key, here) in keys.iter().zip(here) {
+                    *here = touch(&mut now, *key);
+                }
+                *four = now;
+            }
+            Self::Any(known) => known.access_each(keys, here),
         }
     }
 
     pub(super) fn clear(&mut self) {
         match self {
-            Self::Few(keys) => keys.clear(),
-            Self::Many(keys) => keys.clear(),
+            Self::Four(keys) => *keys = empty(),
+            Self::Any(keys) => keys.clear(),
         }
     }
 }

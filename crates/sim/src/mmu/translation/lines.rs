@@ -1,8 +1,11 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
+use super::miss::MAX_WALKS;
 use super::spec::TranslatorSpec;
-use crate::mmu::lru::touch_array;
+use super::upper::MAX_LEVELS;
+use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
+use wide::u32x4;
 
 /// A line of eight entries of some table. The highest bits say which kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,65 @@ impl Line {
     }
 }
 
+/// Most loads of a batch. A walk loads tables of the guest, and before each and for the page itself those of the
+/// host.
+const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
+
+/// For what a walk is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    Load = 0,
+    Store = 1,
+    Prefetch = 2,
+}
+
+/// Loads of walks that were made, by their cause and by where the lines were.
+pub(super) type Loads = [[u64; 3]; 3];
+
+/// A load of a walk: the line, from bit 32 the cause, and in the last bit whether the second level had it.
+#[derive(Clone, Copy, Debug)]
+struct Load(u64);
+
+impl Load {
+    #[inline(always)]
+    const fn new(line: Line, cause: Cause, here: bool) -> Self {
+        Self(line.0 as u64 | (cause as u64) << 32 | (here as u64) << 63)
+    }
+
+    #[inline(always)]
+    const fn was_here(self) -> bool {
+        self.0 >> 63 == 1
+    }
+
+    #[inline(always)]
+    const fn line(self) -> Line {
+        Line(self.0 as u32)
+    }
+
+    #[inline(always)]
+    const fn cause(self) -> usize {
+        (self.0 >> 32) as usize & 3
+    }
+}
+
+/// Counts by cause, side by side in one number: a loop keeps it in a register.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally(u64);
+
+impl Tally {
+    /// Bits of a count: more than a batch loads.
+    const BITS: usize = 21;
+
+    #[inline(always)]
+    fn add(&mut self, cause: usize, count: u64) {
+        self.0 += count << (Self::BITS * cause);
+    }
+
+    fn counts(self) -> [u64; 3] {
+        [0, 1, 2].map(|cause| self.0 >> (Self::BITS * cause) & ((1 << Self::BITS) - 1))
+    }
+}
+
 /// What of the two larger caches page tables have.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
@@ -28,6 +90,8 @@ pub(super) struct Lines {
     last: Part,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
+    /// Loads of a batch.
+    loads: Vec<Load>,
 }
 
 impl Lines {
@@ -44,18 +108,42 @@ impl Lines {
                 last.latency_cycles,
                 nanoseconds.round() as u32,
             ],
+            loads: vec![Load(0); MAX_LOADS],
         }
     }
 
-    /// Loads a line: where it was (0 to 2). Lines of upper tables are few, and nearly always where they were
-    /// last.
-    #[inline]
-    pub(super) fn load(&mut self, line: Line, is_upper: bool) -> usize {
-        if is_upper && self.second.is_newest(line) || self.second.load(line) {
-            0
-        } else {
-            2 - usize::from(self.last.load(line))
+    /// Makes the loads of at most [`MAX_WALKS`] walks: all in the second level first, then in the last those that
+    /// this has not.
+    #[inline(always)]
+    pub(super) fn load_all(&mut self, load: impl FnOnce(&mut Loader<'_>)) -> Loads {
+        let mut loader = Loader {
+            second: &mut self.second.0,
+            loads: &mut self.loads,
+            count: 0,
+            made: Tally::default(),
+        };
+        load(&mut loader);
+        let Loader { count, made, .. } = loader;
+        // Put together without a branch, as nobody can foresee which these are.
+        let loads = &mut self.loads[..];
+        let mut kept = 0;
+        for index in 0..count {
+            let load = loads[index];
+            loads[kept] = load;
+            kept += usize::from(!load.was_here());
         }
+        let (mut missed, mut last) = (Tally::default(), Tally::default());
+        let sets = &mut self.last.0[..];
+        for load in &loads[..kept] {
+            let here = touch(set(sets, load.line()), load.line().0);
+            missed.add(load.cause(), 1);
+            last.add(load.cause(), u64::from(here));
+        }
+        let (made, missed, last) = (made.counts(), missed.counts(), last.counts());
+        std::array::from_fn(|cause| {
+            let (missed, last) = (missed[cause], last[cause]);
+            [made[cause] - missed, last, missed - last]
+        })
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -67,40 +155,58 @@ impl Lines {
     }
 }
 
+/// The second level at work.
+pub(super) struct Loader<'a> {
+    second: &'a mut [[u32x4; 1]],
+    loads: &'a mut [Load],
+    count: usize,
+    made: Tally,
+}
+
+impl Loader<'_> {
+    /// Counts loads.
+    #[inline(always)]
+    pub(super) fn count(&mut self, cause: Cause, loads: usize) {
+        self.made.add(cause as usize, loads as u64);
+    }
+
+    /// Makes a load, but for the last level.
+    #[inline(always)]
+    pub(super) fn load(&mut self, line: Line, cause: Cause) {
+        let here = touch(set(self.second, line), line.0);
+        self.loads[self.count] = Load::new(line, cause, here);
+        self.count += 1;
+    }
+
+    /// Whether a line is the one of its set that was loaded last, so that loading it changes nothing: nearly
+    /// always so of the few lines of upper tables.
+    #[inline(always)]
+    pub(super) fn is_newest(&mut self, line: Line) -> bool {
+        let [ways] = set(self.second, line);
+        ways.to_array()[0] == line.0
+    }
+}
+
 /// Lines of a set. Which set a line belongs to is as good as random, so that more would change little.
 const WAYS: usize = 4;
-/// Of no line.
-const EMPTY: u32 = u32::MAX;
 
 /// A part of a cache that holds nothing but lines of page tables, with exact LRU replacement in each set.
 #[derive(Clone, Debug)]
-struct Part(Vec<[u32; WAYS]>);
+struct Part(Vec<[u32x4; 1]>);
 
 impl Part {
     /// This much of a cache (per cent), at least one set.
     fn new(level: CacheLevel, share: u32) -> Self {
         let lines = level.bytes / CACHE_LINE_BYTES * u64::from(share) / 100;
-        Self(vec![[EMPTY; WAYS]; (lines as usize / WAYS).max(1)])
+        Self(vec![empty(); (lines as usize / WAYS).max(1)])
     }
+}
 
-    /// Loads a line; true if it was there.
-    #[inline]
-    fn load(&mut self, line: Line) -> bool {
-        touch_array(self.set(line), line.0)
-    }
-
-    /// Whether a line is the one of its set that was loaded last.
-    #[inline]
-    fn is_newest(&mut self, line: Line) -> bool {
-        self.set(line)[0] == line.0
-    }
-
-    #[inline]
-    fn set(&mut self, line: Line) -> &mut [u32; WAYS] {
-        // Programs don't choose the frames of their tables: any set will do, with the high bits of a product
-        // in place of a remainder.
-        let hash = u64::from(line.0.wrapping_mul(0x9e37_79b1));
-        let set = (hash * self.0.len() as u64) >> 32;
-        &mut self.0[set as usize]
-    }
+/// The set of a line. Programs don't choose the frames of their tables: any will do, with the high bits of a
+/// product in place of a remainder.
+#[inline(always)]
+fn set(sets: &mut [[u32x4; 1]], line: Line) -> &mut [u32x4; 1] {
+    let hash = u64::from(line.0.wrapping_mul(0x9e37_79b1));
+    let set = (hash * sets.len() as u64) >> 32;
+    &mut sets[set as usize]
 }

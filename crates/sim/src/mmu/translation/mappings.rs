@@ -1,11 +1,13 @@
 //! What is mapped, in all address spaces, and which access bits are set.
 
 mod changes;
+mod pieces;
 
 use super::error::MappingError;
 use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, chunk_of, page_number, region_of};
 use super::state::{LeafSize, RegionState};
 use hawkeye_policy::RegionAddr;
+use prefetch_index::prefetch_index;
 
 /// An address space. The number of one that was removed is given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,11 +225,19 @@ impl Mappings {
                 return !std::mem::replace(&mut self.giant_accessed[chunk_of(page)], true);
             }
         };
+        // Written without asking: whether it has to be can't be foreseen, and the word comes from memory.
         let was_clear = *word & mask == 0;
-        if was_clear {
-            *word |= mask;
-        }
+        *word |= mask;
         was_clear
+    }
+
+    /// Has the host fetch the access bit that [`mark`](Self::mark) will set. Those of base pages are too many for
+    /// its caches.
+    #[inline(always)]
+    pub(super) fn fetch_mark(&self, page: u32, size: LeafSize) {
+        if size == LeafSize::Base {
+            prefetch_index(&self.accessed, (page / 64) as usize);
+        }
     }
 
     #[inline]
@@ -243,98 +253,9 @@ impl Mappings {
         ))
     }
 
-    /// The same, if there is something.
-    fn known(&self, space: SpaceId, address: u64) -> Result<Option<usize>, MappingError> {
-        if !matches!(self.spaces.get(usize::from(space.0)), Some(Some(_))) {
-            return Err(MappingError::NoSuchSpace(space));
-        }
-        let index = self.index(space, address);
-        Ok((index >= REGIONS_PER_CHUNK).then_some(index))
-    }
-
-    /// Index of a region, for which there is a piece afterwards.
-    fn make(&mut self, space: SpaceId, address: u64) -> Result<usize, MappingError> {
-        if address >> ADDRESS_BITS != 0 {
-            return Err(MappingError::Address { address });
-        }
-        if let Some(index) = self.known(space, address)? {
-            return Ok(index);
-        }
-        let full = self.places.len() >= MAX_CHUNKS && self.free_chunks.is_empty();
-        let Some(Some(blocks)) = self.spaces.get_mut(usize::from(space.0)) else {
-            return Err(MappingError::NoSuchSpace(space));
-        };
-        if full {
-            return Err(MappingError::TooMuchMemory { address });
-        }
-        let block = &mut blocks[(address >> BLOCK_SHIFT) as usize];
-        if *block == 0 {
-            *block = self.free_blocks.pop().unwrap_or_else(|| {
-                self.blocks.push([0; CHUNKS_PER_BLOCK]);
-                self.blocks.len() as u16 - 1
-            });
-        }
-        let block = *block;
-        let top = self.top(space.0, address >> 48);
-        let place = Place {
-            upper: [
-                entry(u32::from(block), address >> 30),
-                entry(top, address >> BLOCK_SHIFT),
-                entry(u32::from(space.0), address >> 48),
-            ],
-            gib: (address >> 30) as u32,
-            space: space.0,
-        };
-        let chunk = match self.free_chunks.pop() {
-            Some(chunk) => {
-                let regions = usize::from(chunk) * REGIONS_PER_CHUNK;
-                self.states[regions..][..REGIONS_PER_CHUNK].fill(RegionState::UNMAPPED);
-                self.places[usize::from(chunk)] = place;
-                chunk
-            }
-            None => self.push_chunk(place),
-        };
-        self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
-        Ok(self.index(space, address))
-    }
-
-    fn push_chunk(&mut self, place: Place) -> u16 {
-        let chunks = self.places.len() + 1;
-        let regions = chunks * REGIONS_PER_CHUNK;
-        self.states.resize(regions, RegionState::UNMAPPED);
-        for plane in [&mut self.present, &mut self.protected, &mut self.accessed] {
-            plane.resize(regions * WORDS, 0);
-        }
-        self.huge_accessed.resize(regions / 64, 0);
-        self.giant_accessed.resize(chunks, false);
-        self.places.push(place);
-        self.places.len() as u16 - 1
-    }
-
-    /// Number of the table under the topmost of five levels.
-    fn top(&mut self, space: u16, high: u64) -> u32 {
-        let known = self.tops.iter().position(|top| *top == (space, high));
-        let free = || self.tops.iter().position(|top| top.0 == u16::MAX);
-        match known.or_else(free) {
-            Some(index) => {
-                self.tops[index] = (space, high);
-                index as u32
-            }
-            None => {
-                self.tops.push((space, high));
-                self.tops.len() as u32 - 1
-            }
-        }
-    }
-
     fn is_huge_accessed(&self, index: usize) -> bool {
         self.huge_accessed[index / 64] >> (index % 64) & 1 == 1
     }
-}
-
-/// Number of an entry over all tables of a level, given that of its table.
-fn entry(table: u32, index: u64) -> u32 {
-    (table << 9) | (index as u32 % 512)
 }
 
 fn words(plane: &[u64], index: usize) -> [u64; WORDS] {

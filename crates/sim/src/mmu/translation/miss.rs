@@ -1,8 +1,13 @@
 //! What goes from stage to stage, and what does not have to.
 
 use super::access::Access;
+use super::lines::Cause;
 use super::state::RegionState;
-use super::walker::Cause;
+
+/// Pages that are taken from stage to stage at a time, at most: few enough to stay in the host's first cache.
+pub(super) const BATCH: usize = 512;
+/// Walks that these lead to, at most: each for itself and one beforehand.
+pub(super) const MAX_WALKS: usize = 2 * BATCH;
 
 /// A page that was missed: its number, how its region is mapped (from bit 32), and its cause (from bit 40).
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! A fast model of address translation, for whole simulated machines: what a [`Processor`](super::Processor) finds in
-//! its TLBs, what it walks for and how long, and which access bits that sets, at ten to
-//! thirty million scattered accesses a second (`examples/translation_speed.rs`), of sequential ones at a
-//! multiple of that.
+//! its TLBs, what it walks for and how long, and which access bits that sets. On one core of a virtual Intel Xeon the
+//! example `translation_speed` measured 25 million random accesses a second over 16 GiB of base pages, 35 of huge
+//! pages, 14 over 1 TiB of base pages; of sequential ones a thousand million by access, and twice that by
+//! [`Sweep`].
 //!
 //! ```
 //! use hawkeye_sim::mmu::SKYLAKE;
@@ -25,7 +26,8 @@
 //! # The model
 //!
 //! - [`Mappings`] say what is mapped by which [`LeafSize`], in address spaces of any number, with one
-//!   byte for a region and three bits for a base page: about 100 MiB for 1 TiB. In a virtual machine a
+//!   byte for a region and three bits for a base page: about 100 MiB for 1 TiB, up to 200 with what vectors
+//!   hold in reserve. In a virtual machine a
 //!   region also has the size by which the host maps what is behind it.
 //! - A [`Translator`] is one core: TLBs with exact LRU replacement, split by page size; caches of the
 //!   upper entries; and radix tables of 4 or 5 levels, of which a walk loads lines of eight entries.
@@ -58,7 +60,9 @@ mod keys;
 mod lines;
 mod mappings;
 mod miss;
+mod outcome;
 mod place;
+mod recent;
 mod spec;
 mod state;
 mod tags;
@@ -71,6 +75,7 @@ pub use access::{Access, Sweep};
 pub use counters::TranslationCounters;
 pub use error::MappingError;
 pub use mappings::{Mappings, SpaceId};
+pub use outcome::{Done, Fault, Swept};
 pub use spec::{Levels, Tables, TranslatorSpec, Work};
 pub use state::LeafSize;
-pub use translator::{Done, Fault, Swept, Translator};
+pub use translator::Translator;

@@ -1,7 +1,7 @@
 //! Pages of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
-use super::keys::FEW;
+use super::miss::BATCH;
 use super::state::LeafSize;
 use crate::mmu::lru::{Lookup, LruSets, Shape};
 
@@ -12,12 +12,14 @@ pub(super) enum Tags {
     Associative(Box<Associative>),
 }
 
+/// From so many entries on it is slower to compare with each.
+const FEW: u32 = 17;
 /// Bits of a tag that are the size.
 const SIZE_BITS: u32 = 2;
 
 impl Tags {
     pub(super) fn new(shape: Shape) -> Self {
-        if shape.entries == shape.ways && (FEW + 1..=MAX_ENTRIES).contains(&shape.entries) {
+        if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(Associative::new(shape.entries)))
         } else {
             Self::Sets(LruSets::new(shape))
@@ -25,7 +27,7 @@ impl Tags {
     }
 
     /// Uses a page; true if it was there.
-    #[inline(always)]
+    #[inline]
     pub(super) fn access(&mut self, number: u32, size: LeafSize) -> bool {
         match self {
             Self::Sets(sets) => {
@@ -33,6 +35,29 @@ impl Tags {
                 sets.touch(set, tag)
             }
             Self::Associative(all) => all.access(key(number, size)),
+        }
+    }
+
+    /// Uses pages of one size, and says which were there.
+    pub(super) fn access_each(
+        &mut self,
+        numbers: impl ExactSizeIterator<Item = u32> + Clone,
+        size: LeafSize,
+        here: &mut [bool],
+    ) {
+        if let Self::Sets(sets) = self {
+            let mut places = [(0, 0); BATCH];
+            let set_bits = sets.set_bits();
+            for (place, number) in places.iter_mut().zip(numbers.clone()) {
+                let set = number & ((1 << set_bits) - 1);
+                *place = (set, (number >> set_bits) << SIZE_BITS | size as u32);
+            }
+            if sets.touch_each(&places[..numbers.len()], here) {
+                return;
+            }
+        }
+        for (here, number) in here.iter_mut().zip(numbers) {
+            *here = self.access(number, size);
         }
     }
 

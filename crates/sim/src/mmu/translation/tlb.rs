@@ -1,5 +1,6 @@
 //! The TLBs of a core.
 
+use super::miss::{BATCH, Miss};
 use super::place::Place;
 use super::state::LeafSize;
 use super::tags::Tags;
@@ -27,14 +28,28 @@ impl FirstLevel {
         }
     }
 
-    /// Uses the page of this size that `page` belongs to; true if it was there.
-    #[inline(always)]
-    pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
-        let tags = match self {
+    /// Uses pages, and leaves those that were not there.
+    pub(super) fn filter(&mut self, pages: &mut Vec<Miss>) {
+        let mut here = [false; BATCH];
+        let here = &mut here[..pages.len()];
+        if let Some(size) = one_size(pages) {
+            let numbers = pages.iter().map(|page| number(page.page(), size));
+            self.of_size(size).access_each(numbers, size, here);
+        } else {
+            for (page, here) in pages.iter().zip(&mut *here) {
+                let size = page.state().entry();
+                *here = self.of_size(size).access(number(page.page(), size), size);
+            }
+        }
+        leave_missed(pages, here);
+    }
+
+    #[inline]
+    fn of_size(&mut self, size: LeafSize) -> &mut Tags {
+        match self {
             Self::Split(by_size) => &mut by_size[size as usize],
             Self::Shared(tags) => tags,
-        };
-        tags.access(number(page, size), size)
+        }
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(u32, LeafSize) -> bool) {
@@ -43,6 +58,25 @@ impl FirstLevel {
             Self::Shared(tags) => tags.retain(keep),
         }
     }
+}
+
+/// The size of all entries, if they have one.
+fn one_size(pages: &[Miss]) -> Option<LeafSize> {
+    let size = pages.first()?.state().entry();
+    let other = pages
+        .iter()
+        .fold(false, |other, page| other | (page.state().entry() != size));
+    (!other).then_some(size)
+}
+
+/// Drops pages that were there. Without a branch, as nobody can foresee which these are.
+fn leave_missed(pages: &mut Vec<Miss>, here: &[bool]) {
+    let mut missed = 0;
+    for (index, here) in (0..pages.len()).zip(here) {
+        pages[missed] = pages[index];
+        missed += usize::from(!here);
+    }
+    pages.truncate(missed);
 }
 
 /// The second level.
@@ -77,8 +111,28 @@ impl SecondLevel {
         }
     }
 
+    /// Uses the pages of misses, and leaves those that were not there.
+    pub(super) fn filter(&mut self, misses: &mut Vec<Miss>) {
+        let mut here = [false; BATCH];
+        let here = &mut here[..misses.len()];
+        match one_size(misses) {
+            Some(size)
+                if size == LeafSize::Base
+                    || size == LeafSize::Huge && self.huge_ways == self.ways =>
+            {
+                let numbers = misses.iter().map(|miss| number(miss.page(), size));
+                self.shared.access_each(numbers, size, here);
+            }
+            _ => {
+                for (miss, here) in misses.iter().zip(&mut *here) {
+                    *here = self.access(miss.page(), miss.state().entry());
+                }
+            }
+        }
+        leave_missed(misses, here);
+    }
+
     /// Uses the page of this size that `page` belongs to; true if it was there.
-    #[inline(always)]
     pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
         let (size, ways) = match (size, &mut self.giant) {
             (LeafSize::Base, _) => (size, self.ways),

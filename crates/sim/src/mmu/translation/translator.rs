@@ -5,46 +5,21 @@
 //! a batch goes through one stage after the other, each with its tables hot and its branches foreseen,
 //! and the result is that of access by access.
 
+mod stages;
+
 use super::access::{Access, STORE, Sweep};
 use super::counters::TranslationCounters;
+use super::lines::Cause;
 use super::mappings::{Mappings, SpaceId};
-use super::miss::{Miss, Window};
-use super::place::{chunk_of, page_number};
+use super::miss::{BATCH, MAX_WALKS, Miss, Window};
+use super::outcome::{Done, Fault, Swept, check};
+use super::place::page_number;
 use super::spec::{TranslatorSpec, Work};
-use super::state::{LeafSize, RegionState};
+use super::state::LeafSize;
 use super::tlb::{FirstLevel, SecondLevel, is_in};
-use super::walker::{Cause, Loads, Walker};
+use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
 use std::ops::Range;
-
-/// Why an access could not be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// No page is mapped there.
-    Unmapped(Access),
-    /// A store to a page that can only be loaded from.
-    Protected(Access),
-}
-
-/// How far a batch got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Accesses made, from the first on. The next one faulted, if there is a fault.
-    pub accesses: usize,
-    /// What stopped it. Accesses go on from there once it is resolved.
-    pub fault: Option<Fault>,
-}
-
-/// How far sweeps got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Sweeps made as a whole, from the first on.
-    pub sweeps: usize,
-    /// Accesses made of the next one.
-    pub of_next: u64,
-    /// What stopped it.
-    pub fault: Option<Fault>,
-}
 
 /// One core: its TLBs, its walker and its counters for each address space.
 #[derive(Clone, Debug)]
@@ -56,15 +31,12 @@ pub struct Translator {
     prefetches: bool,
     /// The base page that the first level missed last.
     missed_last: u32,
-    /// What the first level missed of the batch under way.
+    /// Pages of the batch under way; then what the first level missed of them.
     misses: Vec<Miss>,
     /// What the second level missed of that.
     walks: Vec<Miss>,
     counters: Vec<TranslationCounters>,
 }
-
-/// Misses that are taken from stage to stage at a time: few enough to stay in the host's first cache.
-const BATCH: usize = 512;
 
 impl Translator {
     /// A core that knows nothing yet.
@@ -110,7 +82,7 @@ impl Translator {
             prefetches: spec.next_page_prefetch,
             missed_last: u32::MAX,
             misses: Vec::with_capacity(BATCH),
-            walks: Vec::with_capacity(2 * BATCH),
+            walks: Vec::with_capacity(MAX_WALKS),
             counters: Vec::new(),
         })
     }
@@ -248,7 +220,7 @@ impl Translator {
         self.walker.clear_host();
     }
 
-    /// Looks up the page of an access in the first level, and remembers a miss.
+    /// Finds the page of an access, which is to be looked up in the first level.
     #[inline(always)]
     fn enter(
         &mut self,
@@ -262,81 +234,18 @@ impl Translator {
         let state = mappings.state(page);
         let writable = state.is_whole() || check(mappings, page, state, access)?;
         let size = state.entry();
-        if !self.first.access(page, size) {
-            let cause = if access.is_store() {
-                Cause::Store
-            } else {
-                Cause::Load
-            };
-            self.misses.push(Miss::new(page, state, cause));
-        }
+        let cause = if access.is_store() {
+            Cause::Store
+        } else {
+            Cause::Load
+        };
+        self.misses.push(Miss::new(page, state, cause));
         let mask = !(size.bytes() - 1);
         Ok(Window {
             mask: if writable { mask & !STORE } else { mask },
             base: address & mask,
             bytes: size.bytes(),
         })
-    }
-
-    /// Takes what the first level missed through all that follows.
-    fn settle(&mut self, mappings: &mut Mappings, counters: &mut TranslationCounters) {
-        counters.l1_misses += self.misses.len() as u64;
-        for index in 0..self.misses.len() {
-            let miss = self.misses[index];
-            let size = miss.state().entry();
-            if !self.second.access(miss.page(), size) {
-                self.walks.push(miss);
-            }
-            if self.prefetches && size == LeafSize::Base {
-                self.prefetch(mappings, miss.page());
-            }
-        }
-        self.misses.clear();
-        let mut loads = Loads::default();
-        for miss in &self.walks {
-            let (page, state) = (miss.page(), miss.state());
-            let place = &mappings.places()[chunk_of(page)];
-            self.walker
-                .walk(page, state, place, miss.cause(), &mut loads);
-        }
-        self.walker.load_pending(&mut loads);
-        for miss in &self.walks {
-            let state = miss.state();
-            if miss.cause() == Cause::Prefetch {
-                counters.prefetches += 1;
-                continue;
-            }
-            counters.walks_by_size[state.entry() as usize] += 1;
-            let was_clear = mappings.mark(miss.page(), state.leaf());
-            counters.first_touches += u64::from(was_clear);
-        }
-        self.walks.clear();
-        counters.load_walk_cycles += self.walker.cycles(&loads[Cause::Load as usize]);
-        counters.store_walk_cycles += self.walker.cycles(&loads[Cause::Store as usize]);
-        for (level, count) in counters.walk_loads.iter_mut().enumerate() {
-            *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
-        }
-    }
-
-    /// Walks for the page after two misses in a row, if it is mapped and not known.
-    fn prefetch(&mut self, mappings: &Mappings, page: u32) {
-        let follows = self.missed_last.wrapping_add(1) == page;
-        self.missed_last = page;
-        let next = page.wrapping_add(1);
-        // Not from or into another GiB, which may be of somebody else.
-        let chunk = chunk_of(page);
-        if !follows || chunk_of(page.wrapping_sub(1)) != chunk || chunk_of(next) != chunk {
-            return;
-        }
-        let state = mappings.state(next);
-        let mapped = match state.size() {
-            None => false,
-            Some(LeafSize::Base) => mappings.page(next).0,
-            Some(_) => true,
-        };
-        if mapped && state.entry() == LeafSize::Base && !self.second.access(next, LeafSize::Base) {
-            self.walks.push(Miss::new(next, state, Cause::Prefetch));
-        }
     }
 
     /// Adds what a batch took to the counters of its address space.
@@ -362,26 +271,4 @@ impl Translator {
         }
         self.counters[index] = counters;
     }
-}
-
-/// Whether a page can be stored to, where not all of its region can; or why the access faults.
-#[cold]
-fn check(
-    mappings: &Mappings,
-    page: u32,
-    state: RegionState,
-    access: Access,
-) -> Result<bool, Fault> {
-    let (present, writable) = match state.size() {
-        None => (false, false),
-        Some(LeafSize::Base) => mappings.page(page),
-        Some(_) => (true, false),
-    };
-    if !present {
-        return Err(Fault::Unmapped(access));
-    }
-    if access.is_store() && !writable {
-        return Err(Fault::Protected(access));
-    }
-    Ok(writable)
 }

@@ -1,22 +1,12 @@
 //! Page walks.
 
 use super::guest::Host;
-use super::lines::{Line, Lines};
-use super::place::Place;
+use super::lines::{Line, Lines, Loader, Loads};
+use super::mappings::Mappings;
+use super::miss::Miss;
+use super::place::{Place, chunk_of};
 use super::spec::{Tables, TranslatorSpec};
-use super::state::RegionState;
-use super::upper::UpperEntries;
-
-/// For what a walk is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    Load = 0,
-    Store = 1,
-    Prefetch = 2,
-}
-
-/// Loads of walks that were made, by their cause and by where the lines were.
-pub(super) type Loads = [[u64; 3]; 3];
+use super::upper::{Asked, MAX_LEVELS, UpperEntries};
 
 /// The walker of a core, its caches and those in which it finds tables.
 #[derive(Clone, Debug)]
@@ -25,18 +15,11 @@ pub(super) struct Walker {
     upper: UpperEntries,
     host: Option<Host>,
     lines: Lines,
-    /// Loads that are to be made.
-    pending: Vec<Pending>,
+    asked: Asked,
 }
 
-/// A line, the level it is of, and the cause of its walk.
-#[derive(Clone, Copy, Debug)]
-struct Pending(Line, u8, u8);
-
-/// Levels of which there are many lines: page tables and page directories.
-const LOWER: u8 = 1;
-/// Loads that are made at a time, at least.
-const BATCH: usize = 1024;
+/// From this level on tables have few lines: page tables and page directories are below.
+const UPPER: usize = 2;
 
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
@@ -56,54 +39,34 @@ impl Walker {
             upper: UpperEntries::new(spec.processor.walk_caches),
             host,
             lines: Lines::new(spec),
-            pending: Vec::with_capacity(2 * BATCH),
+            asked: Asked::default(),
         }
     }
 
-    /// Walks for a page; its loads are among those counted when they have been made.
-    #[inline]
-    pub(super) fn walk(
-        &mut self,
-        page: u32,
-        state: RegionState,
-        place: &Place,
-        cause: Cause,
-        made: &mut Loads,
-    ) {
-        let [pdpte, pml4e, pml5e] = place.upper;
-        let entries = [page, page >> 9, pdpte, pml4e, pml5e];
-        let leaf = state.leaf() as usize;
-        let first = self.upper.first_level(&entries, leaf, self.levels);
-        let pending = &mut self.pending;
-        let mut load = |level: usize, line: Line| {
-            pending.push(Pending(line, level as u8, cause as u8));
-        };
+    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS).
+    pub(super) fn walk(&mut self, walks: &[Miss], mappings: &Mappings) -> Loads {
+        let places = mappings.places();
+        let (levels, upper, asked) = (self.levels, &mut self.upper, &mut self.asked);
         match &mut self.host {
             None => {
-                for level in (leaf..first).rev() {
-                    load(level, Line::of(level as u32, entries[level]));
-                }
+                upper.first_levels(walks, places, levels as u8, asked);
+                let walks = walks.iter().zip(&asked.first);
+                self.lines.load_all(|loader| {
+                    for (walk, first) in walks {
+                        mappings.fetch_mark(walk.page(), walk.state().leaf());
+                        let place = &places[chunk_of(walk.page())];
+                        load(loader, *walk, place, usize::from(*first), levels);
+                    }
+                })
             }
-            Some(host) => {
-                for level in (leaf..first).rev() {
-                    host.find_table(level, entries[level], &mut load);
-                    load(level, Line::of(level as u32, entries[level]));
+            Some(host) => self.lines.load_all(|loader| {
+                for walk in walks {
+                    mappings.fetch_mark(walk.page(), walk.state().leaf());
+                    let place = &places[chunk_of(walk.page())];
+                    load_nested(loader, upper, host, *walk, place, levels);
                 }
-                host.find_page(page, place, state.host(), &mut load);
-            }
+            }),
         }
-        if self.pending.len() >= BATCH {
-            self.load_pending(made);
-        }
-    }
-
-    /// Makes the loads of the walks so far.
-    pub(super) fn load_pending(&mut self, made: &mut Loads) {
-        for Pending(line, level, cause) in &self.pending {
-            let found = self.lines.load(*line, *level > LOWER);
-            made[usize::from(*cause)][found] += 1;
-        }
-        self.pending.clear();
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -123,4 +86,54 @@ impl Walker {
             host.clear();
         }
     }
+}
+
+/// The loads of a walk without a host.
+#[inline(always)]
+fn load(loader: &mut Loader<'_>, walk: Miss, place: &Place, first: usize, levels: usize) {
+    let (page, leaf, cause) = (walk.page(), walk.state().leaf() as usize, walk.cause());
+    loader.count(cause, first - leaf);
+    let [pdpte, pml4e, pml5e] = place.upper;
+    let mut newest = loader.is_newest(Line::of(2, pdpte)) & loader.is_newest(Line::of(3, pml4e));
+    if levels == MAX_LEVELS {
+        newest &= loader.is_newest(Line::of(4, pml5e));
+    }
+    // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
+    if !newest & (first > UPPER) {
+        for level in (UPPER..first).rev() {
+            loader.load(Line::of(level as u32, place.upper[level - UPPER]), cause);
+        }
+    }
+    if leaf < UPPER && first > 1 {
+        loader.load(Line::of(1, page >> 9), cause);
+    }
+    if leaf == 0 {
+        loader.load(Line::of(0, page), cause);
+    }
+}
+
+/// The loads of a walk in a virtual machine.
+#[inline(always)]
+fn load_nested(
+    loader: &mut Loader<'_>,
+    upper: &mut UpperEntries,
+    host: &mut Host,
+    walk: Miss,
+    place: &Place,
+    levels: usize,
+) {
+    let (page, state, cause) = (walk.page(), walk.state(), walk.cause());
+    let [pdpte, pml4e, pml5e] = place.upper;
+    let entries = [page, page >> 9, pdpte, pml4e, pml5e];
+    let leaf = state.leaf() as usize;
+    let first = upper.first_level(&entries, leaf, levels);
+    let mut load = |line: Line| {
+        loader.count(cause, 1);
+        loader.load(line, cause);
+    };
+    for level in (leaf..first).rev() {
+        host.find_table(level, entries[level], &mut load);
+        load(Line::of(level as u32, entries[level]));
+    }
+    host.find_page(page, place, state.host(), &mut load);
 }
