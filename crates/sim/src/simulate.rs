@@ -4,10 +4,12 @@ use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec};
 use crate::kernel::KernelCosts;
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
+use crate::timeline::{Timeline, TimelinePoint};
+use crate::tuning::Tuning;
 use crate::workloads::Workload;
 use hawkeye_manager::{Machine, Manager, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{Rate, SettingError};
+use hawkeye_policy::{ProcessSample, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +33,10 @@ pub struct Setup {
     pub fragmented: f64,
     /// Promotions per second, for every system alike; `None`: each system's own.
     pub rate: Option<Rate>,
+    /// What is set otherwise than each system's own, for every system alike.
+    pub tuning: Tuning,
+    /// Whether programs are looked at over time too ([`Simulated::timeline`]).
+    pub timeline: bool,
     /// Accesses in a sample.
     pub sample: u32,
     /// Simulated time after which what still runs is left unfinished.
@@ -47,6 +53,8 @@ impl Default for Setup {
             seed: 1,
             fragmented: 0.0,
             rate: None,
+            tuning: Tuning::default(),
+            timeline: false,
             sample: EngineSpec::DEFAULT_SAMPLE,
             longest: Duration::from_secs(100_000),
         }
@@ -71,6 +79,9 @@ pub struct Simulated {
     pub recovered_bytes: u64,
     /// Its refusals, by the error's name.
     pub errors: BTreeMap<&'static str, u64>,
+    /// Programs over time, in order of time, within it of programs; empty unless [`Setup::timeline`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<TimelinePoint>,
 }
 
 /// A run that could not be made.
@@ -94,6 +105,13 @@ pub enum SimulateError {
     Policy(#[from] UnknownPolicy),
 }
 
+/// Is shown each process's sample as the manager takes it: when its window ended, how long it was, the process's
+/// command.
+pub trait SampleObserver {
+    /// One sample.
+    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample);
+}
+
 /// Runs a workload on a system.
 ///
 /// # Errors
@@ -102,6 +120,28 @@ pub fn simulate(
     system: &System,
     workload: &Workload,
     setup: &Setup,
+) -> Result<Simulated, SimulateError> {
+    run(system, workload, setup, None)
+}
+
+/// The same, with every sample that the manager takes shown to `observer`.
+///
+/// # Errors
+/// The same.
+pub fn simulate_observed(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+    observer: &mut dyn SampleObserver,
+) -> Result<Simulated, SimulateError> {
+    run(system, workload, setup, Some(observer))
+}
+
+fn run(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+    mut observer: Option<&mut dyn SampleObserver>,
 ) -> Result<Simulated, SimulateError> {
     let failed = |source| SimulateError::Engine {
         workload: workload.name.clone(),
@@ -116,7 +156,7 @@ pub fn simulate(
         cores: setup.cores,
         faults: system.faults(),
         costs: setup.costs,
-        zeroing: system.zeroing(),
+        zeroing: setup.tuning.zeroing(system.zeroing()),
         zeroed_before: true,
         fragmented: setup.fragmented,
         seed: setup.seed,
@@ -124,9 +164,29 @@ pub fn simulate(
     };
     let engine = Engine::new(&spec, workload).map_err(failed)?;
     let (settings, told) = system.settings(setup.rate)?;
+    let (settings, told) = setup.tuning.apply(settings, told)?;
+    let window = settings.window;
     let policy = policies::by_name(system.policy(), &told)?;
     let mut manager = Manager::new(engine, policy, settings)?;
-    while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
+    let mut timeline = Timeline::default();
+    let mut shown = Duration::ZERO;
+    loop {
+        let over = manager.machine().now() >= setup.longest || manager.step() != Wake::Deadline;
+        let now = manager.machine().now();
+        if setup.timeline {
+            timeline.note(manager.machine(), over);
+        }
+        if let Some(observer) = &mut observer {
+            for (at, sample) in manager.samples_after(shown) {
+                let command = manager.machine().describe(sample.process).name;
+                observer.sampled(at, window, &command, sample);
+            }
+            shown = now;
+        }
+        if over {
+            break;
+        }
+    }
     let (engine, journal) = manager.finish();
     if let Some(error) = engine.broken() {
         return Err(failed(error.clone()));
@@ -140,6 +200,7 @@ pub fn simulate(
         split: totals.split,
         recovered_bytes: totals.recovered_bytes,
         errors: totals.errors.clone(),
+        timeline: timeline.into_points(),
     })
 }
 
@@ -159,15 +220,28 @@ pub struct Job<'a> {
 /// # Errors
 /// The first job's that failed.
 pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>, SimulateError> {
+    simulate_each(jobs, threads, &|_| {})
+}
+
+/// The same; `done` is told of each job's place as it is done, by whichever thread did it.
+///
+/// # Errors
+/// The same.
+pub fn simulate_each(
+    jobs: &[Job],
+    threads: usize,
+    done: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Simulated>, SimulateError> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut done = Vec::new();
+        let mut results = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else {
-                return done;
+                return results;
             };
-            done.push((index, simulate(&job.system, job.workload, &job.setup)));
+            results.push((index, simulate(&job.system, job.workload, &job.setup)));
+            done(index);
         }
     };
     let mut results: Vec<_> = std::thread::scope(|scope| {

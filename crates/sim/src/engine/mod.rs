@@ -37,7 +37,9 @@ mod managed;
 mod measuring;
 mod program;
 mod running;
+mod standing;
 
 pub use error::EngineError;
 pub use figures::{EngineFigures, Outcome, PhaseFigures, ProgramFigures};
 pub use machine::{Engine, EngineSpec};
+pub use standing::Standing;

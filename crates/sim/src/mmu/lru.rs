@@ -4,7 +4,7 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
 //! front, and the tag at the end falls out.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// No page and no line: tags are of at most 31 bits.
 const EMPTY: u32 = u32::MAX;
@@ -13,7 +13,8 @@ const EMPTY: u32 = u32::MAX;
 const CHUNK: usize = 4;
 
 /// Size of a set-associative structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Entries in all. Over `ways` it is a power of two.
     pub entries: u32,
