@@ -139,7 +139,7 @@ const LAST_REGION: u64 = (1 << 56) - HUGE_PAGE_BYTES;
 const MOST: u64 = i64::MAX as u64;
 
 impl<R: ChunkReader + 'static> CoverageReader<R> {
-    /// Reads what is in a file, or in memory ([`bytes::Bytes`](parquet::file::reader::ChunkReader)).
+    /// Reads a file, or whatever else Parquet can be read from.
     ///
     /// # Errors
     /// It is none with coverage that this version knows.

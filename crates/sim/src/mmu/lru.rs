@@ -34,7 +34,7 @@ impl Shape {
     }
 
     /// Number of sets, if it is a whole power of two.
-    pub(crate) fn sets(self) -> Option<u32> {
+    pub fn sets(self) -> Option<u32> {
         let sets = self.entries.checked_div(self.ways)?;
         (sets.is_power_of_two() && sets * self.ways == self.entries).then_some(sets)
     }

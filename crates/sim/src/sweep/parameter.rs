@@ -168,11 +168,12 @@ impl Parameter {
             let last = depth + 1 == path.len();
             let found = match place {
                 Value::Array(items) => item(items, key),
-                Value::Table(table) if last => {
-                    let entry = table.entry((*key).to_owned());
-                    Some(entry.or_insert(Value::Boolean(false)))
+                Value::Table(table) => {
+                    if last && !table.contains_key(*key) {
+                        table.insert((*key).to_owned(), Value::Boolean(false));
+                    }
+                    table.get_mut(*key)
                 }
-                Value::Table(table) => table.get_mut(*key),
                 _ => None,
             };
             place = found.ok_or_else(|| self.unknown(&self.part(depth), known))?;

@@ -185,7 +185,7 @@ impl Workload {
         Ok(parsed)
     }
 
-    fn check(&self) -> Result<(), WorkloadError> {
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let top = Checker {
             workload: &self.name,
             place: "workload".to_owned(),
