@@ -94,6 +94,17 @@ impl Run {
     }
 }
 
+/// What was recorded, as a workload.
+fn replayed(path: &Path) -> Result<Workload> {
+    let named = || path.display().to_string();
+    let mut replay = Replay::default();
+    for row in Recording::open(path, BadRecords::Fail).with_context(named)? {
+        replay.add(&row.with_context(named)?);
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok(replay.finish(&name.to_string_lossy())?)
+}
+
 fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) -> Result<Simulated> {
     let named = || path.display().to_string();
     let file = File::create(path).with_context(|| format!("{} can't be written", named()))?;
