@@ -8,7 +8,7 @@ use hawkeye_recording::{
     COVERAGE, CoverageReader, CoverageRow, CoverageWriter, RESULTS, RecordingError, ResultRow,
     ResultWriter,
 };
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write};

@@ -172,7 +172,6 @@ fn run(
     let mut shown = Duration::ZERO;
     loop {
         let over = manager.machine().now() >= setup.longest || manager.step() != Wake::Deadline;
-        let now = manager.machine().now();
         if setup.timeline {
             timeline.note(manager.machine(), over);
         }
@@ -180,8 +179,8 @@ fn run(
             for (at, sample) in manager.samples_after(shown) {
                 let command = manager.machine().describe(sample.process).name;
                 observer.sampled(at, window, &command, sample);
+                shown = at;
             }
-            shown = now;
         }
         if over {
             break;

@@ -18,7 +18,7 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// What was measured.
-    pub what: &'static str,
+    pub what: String,
     /// Its unit.
     pub unit: &'static str,
     /// The median of several turns, the least and the greatest.
@@ -58,7 +58,8 @@ struct Notes {
 }
 
 impl Notes {
-    fn note(&mut self, what: &'static str, unit: &'static str, spread: Spread) -> Spread {
+    fn note(&mut self, what: impl Into<String>, unit: &'static str, spread: Spread) -> Spread {
+        let what = what.into();
         self.figures.push(Figure { what, unit, spread });
         spread
     }

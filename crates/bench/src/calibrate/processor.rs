@@ -65,24 +65,14 @@ fn nearest(core: &CoreCosts) -> Processor {
 }
 
 /// What a latency over so much memory is called.
-fn name_of(bytes: usize) -> &'static str {
-    const NAMES: [(usize, &str); 10] = [
-        (16 << 20, "read that waits for the one before, 16 MiB"),
-        (32 << 20, "the same, 32 MiB"),
-        (64 << 20, "the same, 64 MiB"),
-        (128 << 20, "the same, 128 MiB"),
-        (256 << 20, "the same, 256 MiB"),
-        (512 << 20, "the same, 512 MiB"),
-        (1 << 30, "the same, 1 GiB"),
-        (2 << 30, "the same, 2 GiB"),
-        (4 << 30, "the same, 4 GiB"),
-        (8 << 30, "the same, 8 GiB"),
-    ];
-    let found = NAMES.iter().find(|(size, _)| *size == bytes);
-    found.map_or(
-        "read that waits for the one before, in half of a cache",
-        |(_, name)| name,
-    )
+fn name_of(bytes: usize) -> String {
+    let bytes = bytes as u64;
+    let size = if bytes >= 1 << 20 {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    };
+    format!("read that waits for the one before, over {size}")
 }
 
 fn set_caches(made: &mut Processor, core: &CoreCosts) {

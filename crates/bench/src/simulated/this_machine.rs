@@ -18,8 +18,8 @@ use std::time::Duration;
 const MIB: u64 = 2048;
 /// Memory in which nothing holds a program up.
 const SMALL_MIB: u64 = 2;
-const TURNS: usize = 5;
-const TURN: Duration = Duration::from_millis(600);
+const TURNS: usize = 4;
+const TURN: Duration = Duration::from_millis(350);
 
 /// A program, and its accesses as a pattern.
 struct Case {
@@ -38,7 +38,7 @@ const CASES: [Case; 5] = [
         words: "random",
         pattern: |instructions| Pattern::Random { instructions },
         instructions: 15,
-        accesses: 8_000_000,
+        accesses: 2_000_000,
     },
     Case {
         name: "zipf",
@@ -48,7 +48,7 @@ const CASES: [Case; 5] = [
             instructions,
         },
         instructions: 120,
-        accesses: 4_000_000,
+        accesses: 2_000_000,
     },
     Case {
         name: "sequential",
@@ -58,7 +58,7 @@ const CASES: [Case; 5] = [
             instructions,
         },
         instructions: 5,
-        accesses: 16_000_000,
+        accesses: 8_000_000,
     },
     Case {
         name: "stride 64 KiB",
@@ -68,14 +68,14 @@ const CASES: [Case; 5] = [
             instructions,
         },
         instructions: 5,
-        accesses: 4_000_000,
+        accesses: 2_000_000,
     },
     Case {
         name: "pointer chase",
         words: "chase",
         pattern: |instructions| Pattern::Chase { instructions },
         instructions: 3,
-        accesses: 4_000_000,
+        accesses: 2_000_000,
     },
 ];
 

@@ -47,15 +47,21 @@ pub fn of_run(run: &Simulated) -> Figure {
     }
 }
 
-/// The runs of one workload and the place of a program in it, for each that there is.
-fn programs(entries: &[Entry]) -> Vec<(&str, usize, &str)> {
-    let mut found = Vec::new();
+/// Each program of each workload: the workload, its place there, what it is called in titles.
+fn programs(entries: &[Entry]) -> Vec<(&str, usize, String)> {
+    let mut found: Vec<(&str, usize, String)> = Vec::new();
     for entry in entries {
-        for (number, program) in entry.run.figures.programs.iter().enumerate() {
-            let one = (entry.run.workload.as_str(), number, program.name.as_str());
-            if !found.contains(&one) {
-                found.push(one);
+        let (workload, programs) = (entry.run.workload.as_str(), &entry.run.figures.programs);
+        for (number, program) in programs.iter().enumerate() {
+            if found.iter().any(|(w, n, _)| (*w, *n) == (workload, number)) {
+                continue;
             }
+            let alike = programs.iter().filter(|other| other.name == program.name);
+            let title = match alike.count() {
+                1 => program.name.clone(),
+                _ => format!("{} ({})", program.name, number + 1),
+            };
+            found.push((workload, number, title));
         }
     }
     found
