@@ -264,7 +264,7 @@ fn draw_legend(canvas: &Area, (x, y): (i32, i32), name: &str, look: Look) -> Res
     let ends = [(x, y), (x + 36, y)];
     let style = look.colour.stroke_width(2);
     if look.dash.1 > 0 {
-        let line = DashedPathElement::new(ends.into_iter(), look.dash.0, look.dash.1, style);
+        let line = DashedPathElement::new(ends, look.dash.0, look.dash.1, style);
         canvas.draw(&line).map_err(failed)?;
     } else {
         canvas

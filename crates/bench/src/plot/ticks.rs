@@ -20,7 +20,7 @@ pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
 /// A number as short as three digits allow.
 pub(super) fn shown(value: f64) -> String {
     match value.abs() {
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         v if v >= 1e7 => format!("{value:.2e}"),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
