@@ -1,5 +1,7 @@
 //! Experiments, and the programs they run on.
 
+pub mod calibrate;
 pub mod live;
+pub mod plot;
 pub mod simulated;
 pub mod workload;

@@ -48,6 +48,9 @@ pub enum LinuxError {
     /// The BPF programs could not be loaded or run.
     #[error("BPF: {0}")]
     Bpf(String),
+    /// Something can't be measured here.
+    #[error("{0}")]
+    NotMeasured(&'static str),
     /// DAMON could not be used.
     #[error(transparent)]
     Damon(#[from] DamonError),

@@ -14,6 +14,7 @@ pub mod fragmentation;
 pub mod identity;
 pub mod instance;
 pub mod live;
+pub mod machine_costs;
 pub mod mappings;
 mod membership;
 pub mod page_tables;

@@ -4,10 +4,11 @@ use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, S
 use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
+use crate::tuning::Tuning;
 use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Totals, Wake};
-use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{Rate, SettingError};
+use hawkeye_manager::{Machine, Manager, Settings, Totals, Wake};
+use hawkeye_policy::policies::{self, PolicySettings, UnknownPolicy};
+use hawkeye_policy::{ProcessSample, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;
@@ -32,6 +33,8 @@ pub struct Setup {
     pub fragmented: f64,
     /// Promotions per second, for every system alike; `None`: each system's own.
     pub rate: Option<Rate>,
+    /// What is set otherwise than each system's own, for every system alike.
+    pub tuning: Tuning,
     /// Accesses in a sample.
     pub sample: u32,
     /// The system of virtual machines, where the workload has any; `None`: the same as on the machine itself.
@@ -62,6 +65,7 @@ impl Default for Setup {
             seed: 1,
             fragmented: 0.0,
             rate: None,
+            tuning: Tuning::default(),
             sample: EngineSpec::DEFAULT_SAMPLE,
             guest_system: None,
             guest_fragmented: 0.0,
@@ -132,7 +136,8 @@ impl Setup {
         let fills = |system: &System| self.fault_ahead && system.fills_ahead();
         let zeroing = |system: &System| {
             let own = system.zeroing().filter(|_| !fills(system));
-            own.map(|own| self.zeroing.unwrap_or(own))
+            let own = own.map(|own| self.zeroing.unwrap_or(own));
+            self.tuning.zeroing(own)
         };
         let inside = self.guest_system.as_ref().unwrap_or(system);
         EngineSpec {
@@ -173,6 +178,13 @@ pub fn manager(
     manage(system, engine(system, workload, setup)?, setup)
 }
 
+/// Is shown each process's sample as the manager takes it: when its window ended, how long it was, the process's
+/// command.
+pub trait SampleObserver {
+    /// One sample.
+    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample);
+}
+
 /// Runs a workload on a system.
 ///
 /// # Errors
@@ -182,13 +194,31 @@ pub fn simulate(
     workload: &Workload,
     setup: &Setup,
 ) -> Result<Simulated, SimulateError> {
+    run(system, workload, setup, None)
+}
+
+/// The same, with every sample that the manager takes shown to `observer`; of virtual machines none are.
+///
+/// # Errors
+/// The same.
+pub fn simulate_observed(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+    observer: &mut dyn SampleObserver,
+) -> Result<Simulated, SimulateError> {
+    run(system, workload, setup, Some(observer))
+}
+
+fn run(
+    system: &System,
+    workload: &Workload,
+    setup: &Setup,
+    observer: Option<&mut dyn SampleObserver>,
+) -> Result<Simulated, SimulateError> {
     let (figures, totals) = if workload.guests.is_empty() {
-        let mut manager = manager(system, workload, setup)?;
-        while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {}
-        let (engine, journal) = manager.finish();
-        let broken = engine.broken().cloned();
-        let figures = broken.map_or_else(|| Ok(engine.figures()), Err);
-        (figures, vec![journal.totals().clone()])
+        let window = settings(system, setup)?.0.window;
+        alone(manager(system, workload, setup)?, setup, window, observer)
     } else {
         with_guests(system, workload, setup)?
     };
@@ -216,6 +246,29 @@ pub fn simulate(
 
 /// What came of a run, and what each manager did.
 type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
+
+/// Runs a workload without any.
+fn alone(
+    mut manager: Manager<Engine>,
+    setup: &Setup,
+    window: Duration,
+    mut observer: Option<&mut dyn SampleObserver>,
+) -> Ended {
+    let mut shown = Duration::ZERO;
+    while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
+        if let Some(observer) = &mut observer {
+            for (at, sample) in manager.samples_after(shown) {
+                let command = manager.machine().describe(sample.process).name;
+                observer.sampled(at, window, &command, sample);
+                shown = at;
+            }
+        }
+    }
+    let (engine, journal) = manager.finish();
+    let broken = engine.broken().cloned();
+    let figures = broken.map_or_else(|| Ok(engine.figures()), Err);
+    (figures, vec![journal.totals().clone()])
+}
 
 /// Runs a workload with virtual machines: managers of the host and of all guests take turns, whoever is due first.
 fn with_guests(
@@ -250,9 +303,15 @@ fn manage<M: Machine>(
     machine: M,
     setup: &Setup,
 ) -> Result<Manager<M>, SimulateError> {
-    let (settings, told) = system.settings(setup.rate)?;
+    let (settings, told) = settings(system, setup)?;
     let policy = policies::by_name(system.policy(), &told)?;
     Ok(Manager::new(machine, policy, settings)?)
+}
+
+/// What a system's manager and policy are set to.
+fn settings(system: &System, setup: &Setup) -> Result<(Settings, PolicySettings), SimulateError> {
+    let (settings, told) = system.settings(setup.rate)?;
+    Ok(setup.tuning.apply(settings, told)?)
 }
 
 /// One run to be made.
@@ -271,15 +330,28 @@ pub struct Job<'a> {
 /// # Errors
 /// The first job's that failed.
 pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>, SimulateError> {
+    simulate_each(jobs, threads, &|_| {})
+}
+
+/// The same; `done` is told of each job's place as it is done, by whichever thread did it.
+///
+/// # Errors
+/// The same.
+pub fn simulate_each(
+    jobs: &[Job],
+    threads: usize,
+    done: &(dyn Fn(usize) + Sync),
+) -> Result<Vec<Simulated>, SimulateError> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut done = Vec::new();
+        let mut results = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else {
-                return done;
+                return results;
             };
-            done.push((index, simulate(&job.system, job.workload, &job.setup)));
+            results.push((index, simulate(&job.system, job.workload, &job.setup)));
+            done(index);
         }
     };
     let mut results: Vec<_> = std::thread::scope(|scope| {

@@ -2,3 +2,4 @@
 
 pub mod paper;
 pub mod run_rate;
+pub mod this_machine;

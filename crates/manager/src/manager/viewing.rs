@@ -116,6 +116,15 @@ impl<M: Machine> Manager<M> {
         }
     }
 
+    /// The samples of windows that ended after `then` and are still kept, in order of time, within it by process.
+    pub fn samples_after(&self, then: Duration) -> Vec<(Duration, &ProcessSample)> {
+        let samples = self.viewing.samples.values();
+        let newer = samples.filter(|kept| kept.at > then);
+        let mut newer: Vec<_> = newer.map(|kept| (kept.at, &kept.sample)).collect();
+        newer.sort_by_key(|(at, sample)| (*at, sample.process));
+        newer
+    }
+
     /// How management stands.
     pub fn status(&self) -> Status {
         let now = self.machine.now();

@@ -47,11 +47,6 @@ pub struct Moment {
     pub huge_bytes: u64,
 }
 
-impl Moment {
-    /// From one to the next, in seconds, at least.
-    pub const EVERY_S: f64 = 10.0;
-}
-
 /// One program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramFigures {
@@ -79,7 +74,7 @@ pub struct ProgramFigures {
     pub useful_end_bytes: u64,
     /// Its phases.
     pub phases: Vec<PhaseFigures>,
-    /// How it was, every [`Moment::EVERY_S`].
+    /// How it was over time, in some hundred moments.
     pub course: Vec<Moment>,
 }
 

@@ -32,6 +32,7 @@
 
 mod accesses;
 mod clock;
+mod course;
 mod coverage;
 mod error;
 mod figures;

@@ -1,6 +1,7 @@
 //! A program: its address space, as the kernel and as the processor know it, and how far it is.
 
 use super::accesses::Source;
+use super::course::Course;
 use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
@@ -121,7 +122,7 @@ pub(super) struct Program {
     rss_peak_bytes: u64,
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
-    course: Vec<Moment>,
+    course: Course,
     /// Time in faults of its phases of filling.
     pub(super) fault_ns: f64,
     useful_end_bytes: u64,
@@ -176,7 +177,7 @@ impl Program {
             rss_peak_bytes: 0,
             huge_peak_bytes: 0,
             phases: Vec::new(),
-            course: Vec::new(),
+            course: Course::new(),
             fault_ns: 0.0,
             useful_end_bytes: 0,
             spec,
@@ -257,11 +258,7 @@ impl Program {
 
     /// Takes down how it is, if it is time for that.
     pub(super) fn chart(&mut self, now: Duration) {
-        let due = self
-            .course
-            .last()
-            .is_none_or(|last| now.as_secs_f64() >= last.at_s + Moment::EVERY_S);
-        if due {
+        if self.course.is_due(now.as_secs_f64()) {
             self.course.push(Moment {
                 at_s: now.as_secs_f64(),
                 overhead_percent: self.pace.as_ref().map(Pace::overhead_percent),
@@ -316,7 +313,7 @@ impl Program {
             huge_peak_bytes: self.huge_peak_bytes,
             useful_end_bytes: self.useful_end_bytes,
             phases: self.phases.clone(),
-            course: self.course.clone(),
+            course: self.course.moments().to_vec(),
         }
     }
 }

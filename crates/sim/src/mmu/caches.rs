@@ -1,10 +1,11 @@
 //! Three levels of data cache, for the program's own lines and those of its page tables alike.
 
 use super::lru::{LruSets, Shape};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CacheLevel {
     /// Its size, in bytes.
     pub bytes: u64,

@@ -5,7 +5,7 @@
 //! front, and the tag at the end falls out.
 
 use super::vectors::{LANES, Place, lanes, lanes_mut, touch, touch_each};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
 /// No page and no line: tags are of at most 31 bits.
@@ -15,7 +15,8 @@ pub(super) const EMPTY: u32 = u32::MAX;
 const CHUNK: usize = 4;
 
 /// Size of a set-associative structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shape {
     /// Entries in all. Over `ways` it is a power of two.
     pub entries: u32,
@@ -35,7 +36,7 @@ impl Shape {
     }
 
     /// Number of sets, if it is a whole power of two.
-    pub(crate) fn sets(self) -> Option<u32> {
+    pub fn sets(self) -> Option<u32> {
         let sets = self.entries.checked_div(self.ways)?;
         (sets.is_power_of_two() && sets * self.ways == self.entries).then_some(sets)
     }

@@ -2,10 +2,11 @@
 
 use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level};
 use super::page::PageSize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Caches and memory of one core.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MemorySpec {
     /// L1, L2 and L3. What a core can use of a shared one is all of it: it runs alone.
     pub caches: [CacheLevel; 3],

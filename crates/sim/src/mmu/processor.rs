@@ -5,14 +5,17 @@ use super::lru::Shape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
 use super::walk::WalkCacheSizes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One core and what it has for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// What it is called.
+    /// What it is called. Not part of its data as it is written to a file.
+    #[serde(skip)]
     pub name: &'static str,
-    /// Where its figures are from.
+    /// Where its figures are from. Not part of its data either.
+    #[serde(skip)]
     pub source: &'static str,
     /// Cycles per nanosecond.
     pub ghz: f64,
@@ -35,7 +38,8 @@ pub struct Processor {
 }
 
 /// What a processor remembers of the way from guest-physical to host-physical addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NestedCaches {
     /// Entries of the nested TLB, fully associative: host translations of the guest's page tables; 0
     /// where there is none.

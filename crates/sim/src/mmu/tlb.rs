@@ -2,10 +2,11 @@
 
 use super::lru::{Lookup, LruSets, Shape};
 use super::page::{Page, PageSize};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The first level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum L1Tlb {
     /// One for each page size.
     Split {
@@ -21,7 +22,8 @@ pub enum L1Tlb {
 }
 
 /// A second level that holds pages of both sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct L2Tlb {
     /// Its size.
     pub shape: Shape,
@@ -34,7 +36,8 @@ pub struct L2Tlb {
 }
 
 /// Where the second level has pages of 1 GiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GiantPages {
     /// Nowhere: what the first level has not is walked for.
     Nowhere,

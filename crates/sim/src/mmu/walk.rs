@@ -2,7 +2,7 @@
 
 use super::lru::{LruSets, Shape};
 use super::page::PageSize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Entries of one level's tables in one cache line: 64 bytes of 8 each.
 const ENTRIES_PER_LINE: u32 = 8;
@@ -12,7 +12,8 @@ const PTE: usize = 0;
 const PDE: usize = 1;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WalkCacheSizes {
     /// Entries of page directories: a hit leaves one load, the page-table entry.
     pub pde: u32,

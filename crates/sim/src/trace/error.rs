@@ -1,5 +1,6 @@
 //! What can be wrong with a trace.
 
+use hawkeye_recording::RecordingError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -69,6 +70,9 @@ pub enum TraceError {
         /// What it is called.
         name: String,
     },
+    /// One of our own recordings.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     /// Content that is known and not read.
     #[error("{name} is {what}, which is not read: {instead}")]
     Unsupported {

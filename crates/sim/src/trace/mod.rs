@@ -8,6 +8,8 @@
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
+//! [`Recording`]s are our own: coverage over time, as the live manager or the simulated one saw it, in Parquet.
+//!
 //! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout belongs to the version of DynamoRIO
 //! that wrote them, whose view tool prints what is in them. Neither are ChampSim's traces of the CloudSuite, whose
 //! records are longer.
@@ -32,9 +34,11 @@ mod lackey;
 mod open;
 mod perf_script;
 mod reader;
+mod recording;
 mod text;
 
 pub use access::{Kind, TraceAccess};
 pub use detect::Format;
 pub use error::{Position, TraceError};
 pub use reader::{BadRecords, Trace};
+pub use recording::Recording;

@@ -16,7 +16,12 @@ const BEGIN_BYTES: u64 = 1 << 16;
 const MOST_XZ_KIB: u32 = 256 << 10;
 const XZ: &[u8] = b"\xfd7zXZ\0";
 /// What is known and not read: how it begins, what it is, what to do.
-const OTHERS: [(&[u8], &str, &str); 3] = [
+const OTHERS: [(&[u8], &str, &str); 4] = [
+    (
+        b"PAR1",
+        "a Parquet file, perhaps one of our recordings",
+        "that holds coverage and no accesses: replay it with hawkeye sim run --recording",
+    ),
     (
         b"PK\x03\x04",
         "a zip archive, perhaps drmemtrace's own",

@@ -5,10 +5,12 @@
 
 mod built_in;
 mod error;
+mod recorded;
 mod size;
 mod spec;
 
 pub use built_in::{BUILT_IN, by_name, names};
 pub use error::WorkloadError;
+pub use recorded::Replay;
 pub use size::Size;
 pub use spec::{Area, Content, Guest, Pattern, Phase, Process, Stream, Workload};

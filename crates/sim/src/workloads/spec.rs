@@ -254,7 +254,7 @@ impl Workload {
         self
     }
 
-    fn check(&self) -> Result<(), WorkloadError> {
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let top = Checker {
             workload: &self.name,
             place: "workload".to_owned(),

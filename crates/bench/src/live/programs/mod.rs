@@ -12,6 +12,8 @@ pub mod speed;
 
 use super::error::BenchError;
 use super::host::Host;
+use crate::workload::Workload;
+use std::path::Path;
 use std::time::Duration;
 
 /// A program that works when it is told to. Dropping it ends it.
@@ -92,6 +94,13 @@ impl Kind {
             Self::Redis | Self::Memcached | Self::JavaHashMap => bytes * 3 / 2,
         }
     }
+}
+
+/// Starts a workload of ours, given as on the command line of `program`, told to wait.
+pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>, BenchError> {
+    let words = format!("workload {words} --report-ms 100 --wait");
+    let workload = Workload::spawn(program, words.split_whitespace())?;
+    Ok(Box::new(reader::Reader::ready(workload)?))
 }
 
 /// Starts Redis with `mib` MiB of data and hardly anything to do.

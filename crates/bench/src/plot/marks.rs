@@ -1,0 +1,55 @@
+//! How lines are told apart without colour.
+
+use plotters::style::RGBColor;
+
+/// The marks of points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Disc,
+    Ring,
+    Square,
+    Triangle,
+    Cross,
+}
+
+/// One line's look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Look {
+    pub(super) colour: RGBColor,
+    pub(super) mark: Mark,
+    /// Lengths of dashes and of what is between them, in pixels; 0 between: not dashed.
+    pub(super) dash: (i32, i32),
+}
+
+const MARKS: [Mark; 5] = [
+    Mark::Disc,
+    Mark::Triangle,
+    Mark::Ring,
+    Mark::Cross,
+    Mark::Square,
+];
+const DASHES: [(i32, i32); 3] = [(1, 0), (8, 4), (2, 3)];
+const GREYS: [u8; 2] = [0, 110];
+
+/// The look of a figure's line of this number; 30 differ.
+pub(super) fn look(number: usize) -> Look {
+    let grey = GREYS[number / DASHES.len() % GREYS.len()];
+    Look {
+        colour: RGBColor(grey, grey, grey),
+        mark: MARKS[number % MARKS.len()],
+        dash: DASHES[number % DASHES.len()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thirty_lines_look_different() {
+        let looks: Vec<Look> = (0..30).map(look).collect();
+        for (number, one) in looks.iter().enumerate() {
+            assert!(!looks[..number].contains(one), "{number}");
+        }
+    }
+}

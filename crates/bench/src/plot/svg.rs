@@ -1,0 +1,277 @@
+//! Drawing.
+
+use super::axis::Axis;
+use super::marks::{Look, Mark, look};
+use super::ticks::{shown, ticks};
+use super::{Content, Figure, Line, Panel, PlotError};
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+const WIDTH: u32 = 900;
+const PANEL_HEIGHT: u32 = 300;
+const TITLE_HEIGHT: u32 = 34;
+/// Marks on one line at the most.
+const MARKS: usize = 12;
+const MARK_SIZE: i32 = 4;
+/// Beside lines, on the right.
+const LEGEND_WIDTH: i32 = 170;
+/// Room above the highest value, for what is written there.
+const HEADROOM: f64 = 1.12;
+const FONT: &str = "sans-serif";
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
+    for panel in &figure.panels {
+        check(panel)?;
+    }
+    let mut text = String::new();
+    {
+        let height = TITLE_HEIGHT + PANEL_HEIGHT * figure.panels.len().max(1) as u32;
+        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        // Places in pixels are those of the whole picture.
+        let canvas = root.clone();
+        let root = root.titled(&figure.title, (FONT, 20)).map_err(failed)?;
+        let areas = root.split_evenly((figure.panels.len().max(1), 1));
+        for (panel, area) in figure.panels.iter().zip(&areas) {
+            match &panel.content {
+                Content::Bars(bars) => draw_bars(panel, bars, area)?,
+                Content::Lines { x_label, lines } => {
+                    draw_lines(
+                        panel,
+                        (x_label, &Across::of_numbers(lines)),
+                        lines,
+                        (&canvas, area),
+                    )?;
+                }
+                Content::Steps {
+                    x_label,
+                    names,
+                    lines,
+                } => draw_lines(
+                    panel,
+                    (x_label, &Across::of_names(names)),
+                    lines,
+                    (&canvas, area),
+                )?,
+            }
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+fn failed(error: impl std::fmt::Display) -> PlotError {
+    PlotError(error.to_string())
+}
+
+fn check(panel: &Panel) -> Result<(), PlotError> {
+    let finite = match &panel.content {
+        Content::Bars(bars) => bars.iter().all(|(_, value)| value.is_finite()),
+        Content::Lines { lines, .. } | Content::Steps { lines, .. } => {
+            let mut points = lines.iter().flat_map(|line| &line.points);
+            points.all(|(x, y)| x.is_finite() && y.is_finite())
+        }
+    };
+    let refused = || PlotError(format!("{}: a value is not finite", panel.title));
+    finite.then_some(()).ok_or_else(refused)
+}
+
+/// Up to where an axis from 0 goes.
+fn top(values: impl Iterator<Item = f64>) -> f64 {
+    let most = values.fold(0.0, f64::max);
+    if most > 0.0 { most * HEADROOM } else { 1.0 }
+}
+
+fn draw_bars(panel: &Panel, bars: &[(String, f64)], area: &Area) -> Result<(), PlotError> {
+    let top = top(bars.iter().map(|(_, value)| *value));
+    let last = bars.len().saturating_sub(1);
+    let names = |place: &SegmentValue<usize>| match place {
+        SegmentValue::CenterOf(number) => bars.get(*number).map_or("", |(name, _)| name).to_owned(),
+        _ => String::new(),
+    };
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.title, (FONT, 15))
+        .margin(8)
+        .x_label_area_size(24)
+        .y_label_area_size(64)
+        .build_cartesian_2d(
+            (0..last).into_segmented(),
+            Axis::new(0.0, top, ticks(0.0, top, 6)),
+        )
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .x_labels(bars.len() + 1)
+        .x_label_formatter(&names)
+        .y_label_formatter(&|value| shown(*value))
+        .y_desc(&panel.y_label)
+        .label_style((FONT, 12))
+        .axis_desc_style((FONT, 13))
+        .draw()
+        .map_err(failed)?;
+    let grey = RGBColor(150, 150, 150);
+    for (number, (_, value)) in bars.iter().enumerate() {
+        let across = || (SegmentValue::Exact(number), SegmentValue::Exact(number + 1));
+        for style in [grey.filled(), BLACK.stroke_width(1)] {
+            let (from, to) = across();
+            let mut bar = Rectangle::new([(from, 0.0), (to, *value)], style);
+            bar.set_margin(0, 0, 16, 16);
+            chart.draw_series([bar]).map_err(failed)?;
+        }
+        let style = TextStyle::from((FONT, 12)).pos(Pos::new(HPos::Center, VPos::Bottom));
+        let place = (SegmentValue::CenterOf(number), *value);
+        let label = EmptyElement::at(place) + Text::new(shown(*value), (0, -3), style);
+        chart.draw_series([label]).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A horizontal axis.
+struct Across {
+    from: f64,
+    to: f64,
+    labels: Vec<(f64, String)>,
+}
+
+impl Across {
+    fn of_numbers(lines: &[Line]) -> Self {
+        let places = || {
+            lines
+                .iter()
+                .flat_map(|line| line.points.iter().map(|(x, _)| *x))
+        };
+        let from = places().fold(0.0, f64::min);
+        let to = places().fold(from, f64::max);
+        let to = if to > from { to } else { from + 1.0 };
+        let labels = ticks(from, to, 8).into_iter().map(|x| (x, shown(x)));
+        Self {
+            from,
+            to,
+            labels: labels.collect(),
+        }
+    }
+
+    fn of_names(names: &[String]) -> Self {
+        let labels = names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| (n as f64, name.clone()));
+        Self {
+            from: -0.2,
+            to: names.len().saturating_sub(1) as f64 + 0.2,
+            labels: labels.collect(),
+        }
+    }
+
+    fn label(&self, at: f64) -> String {
+        let found = self.labels.iter().find(|(x, _)| *x == at);
+        found.map_or_else(String::new, |(_, label)| label.clone())
+    }
+}
+
+fn draw_lines(
+    panel: &Panel,
+    (x_label, across): (&str, &Across),
+    lines: &[Line],
+    (canvas, area): (&Area, &Area),
+) -> Result<(), PlotError> {
+    let top = top(lines
+        .iter()
+        .flat_map(|line| line.points.iter().map(|(_, y)| *y)));
+    let places = across.labels.iter().map(|(x, _)| *x).collect();
+    let horizontal = Axis::new(across.from, across.to, places);
+    let vertical = Axis::new(0.0, top, ticks(0.0, top, 6));
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.title, (FONT, 15))
+        .margin(8)
+        .x_label_area_size(40)
+        .y_label_area_size(64)
+        .margin_right(LEGEND_WIDTH + 8)
+        .build_cartesian_2d(horizontal, vertical)
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .x_label_formatter(&|x| across.label(*x))
+        .y_label_formatter(&|y| shown(*y))
+        .x_desc(x_label)
+        .y_desc(&panel.y_label)
+        .label_style((FONT, 12))
+        .axis_desc_style((FONT, 13))
+        .draw()
+        .map_err(failed)?;
+    for (number, line) in lines.iter().enumerate() {
+        let look = look(number);
+        let style = look.colour.stroke_width(2);
+        let points = || line.points.iter().copied();
+        if look.dash.1 > 0 {
+            let dashed = DashedLineSeries::new(points(), look.dash.0, look.dash.1, style);
+            chart.draw_series(dashed).map_err(failed)?;
+        } else {
+            chart
+                .draw_series(LineSeries::new(points(), style))
+                .map_err(failed)?;
+        }
+        let every = line.points.len().div_ceil(MARKS).max(1);
+        for point in points().step_by(every) {
+            let place = chart.plotting_area().map_coordinate(&point);
+            draw_mark(canvas, place, look)?;
+        }
+        let (_, corner) = area.get_pixel_range();
+        let at = (
+            WIDTH as i32 - LEGEND_WIDTH,
+            corner.start + 40 + 18 * number as i32,
+        );
+        draw_legend(canvas, at, &line.name, look)?;
+    }
+    Ok(())
+}
+
+/// A mark at a place in pixels.
+fn draw_mark(canvas: &Area, (x, y): (i32, i32), look: Look) -> Result<(), PlotError> {
+    let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
+    let r = MARK_SIZE;
+    match look.mark {
+        Mark::Disc => canvas.draw(&Circle::new((x, y), r, full)),
+        Mark::Ring => {
+            canvas
+                .draw(&Circle::new((x, y), r, WHITE.filled()))
+                .map_err(failed)?;
+            canvas.draw(&Circle::new((x, y), r, edge))
+        }
+        Mark::Square => {
+            let corners = [(x - r, y - r), (x + r, y + r)];
+            canvas
+                .draw(&Rectangle::new(corners, WHITE.filled()))
+                .map_err(failed)?;
+            canvas.draw(&Rectangle::new(corners, edge))
+        }
+        Mark::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
+        Mark::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
+    }
+    .map_err(failed)
+}
+
+fn draw_legend(canvas: &Area, (x, y): (i32, i32), name: &str, look: Look) -> Result<(), PlotError> {
+    let ends = [(x, y), (x + 36, y)];
+    let style = look.colour.stroke_width(2);
+    if look.dash.1 > 0 {
+        let line = DashedPathElement::new(ends, look.dash.0, look.dash.1, style);
+        canvas.draw(&line).map_err(failed)?;
+    } else {
+        canvas
+            .draw(&PathElement::new(ends, style))
+            .map_err(failed)?;
+    }
+    draw_mark(canvas, (x + 18, y), look)?;
+    let label = Text::new(name.to_owned(), (x + 44, y - 6), (FONT, 12));
+    canvas.draw(&label).map_err(failed)
+}

@@ -1,0 +1,144 @@
+//! Which figures are drawn of results.
+
+use super::output::Entry;
+use hawkeye_bench::plot::{Content, Figure, Line, Panel};
+use hawkeye_sim::engine::{Moment, ProgramFigures};
+use hawkeye_sim::simulate::Simulated;
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// One run over time: huge share, overhead, resident memory; a line for each program.
+pub fn of_run(run: &Simulated) -> Figure {
+    let lines = |value: fn(&Moment) -> Option<f64>| {
+        let lines = run.figures.all_programs().map(|program| {
+            let points = program.course.iter();
+            Line {
+                name: program.name.clone(),
+                points: points.filter_map(|m| Some((m.at_s, value(m)?))).collect(),
+            }
+        });
+        Content::Lines {
+            x_label: "time (s)".to_owned(),
+            lines: lines.collect(),
+        }
+    };
+    let panel = |title: &str, y_label: &str, content| Panel {
+        title: title.to_owned(),
+        y_label: y_label.to_owned(),
+        content,
+    };
+    let share = lines(|m| Some(m.huge_bytes as f64 * 100.0 / m.rss_bytes.max(1) as f64));
+    Figure {
+        title: format!("{} on {}", run.workload, run.system),
+        panels: vec![
+            panel("Resident memory under huge pages", "share (%)", share),
+            panel(
+                "Cycles in page walks",
+                "overhead (%)",
+                lines(|m| m.overhead_percent),
+            ),
+            panel(
+                "Resident memory",
+                "RSS (GiB)",
+                lines(|m| Some(m.rss_bytes as f64 / GIB)),
+            ),
+        ],
+    }
+}
+
+/// Each program of each workload: the workload, its place there, what it is called in titles.
+fn programs(entries: &[Entry]) -> Vec<(&str, usize, String)> {
+    let mut found: Vec<(&str, usize, String)> = Vec::new();
+    for entry in entries {
+        let workload = entry.run.workload.as_str();
+        let programs: Vec<_> = entry.run.figures.all_programs().collect();
+        for (number, program) in programs.iter().enumerate() {
+            if found.iter().any(|(w, n, _)| (*w, *n) == (workload, number)) {
+                continue;
+            }
+            let alike = programs.iter().filter(|other| other.name == program.name);
+            let title = match alike.count() {
+                1 => program.name.clone(),
+                _ => format!("{} ({})", program.name, number + 1),
+            };
+            found.push((workload, number, title));
+        }
+    }
+    found
+}
+
+fn program<'a>(entry: &'a Entry, workload: &str, number: usize) -> Option<&'a ProgramFigures> {
+    let same = entry.run.workload == workload;
+    entry
+        .run
+        .figures
+        .all_programs()
+        .nth(number)
+        .filter(|_| same)
+}
+
+/// Systems side by side: the time of each program, in a panel of its own.
+pub fn of_comparison(entries: &[Entry]) -> Figure {
+    let panels = programs(entries)
+        .into_iter()
+        .map(|(workload, number, name)| {
+            let bars = entries.iter().filter_map(|entry| {
+                let program = program(entry, workload, number)?;
+                Some((entry.run.system.clone(), program.wall_s))
+            });
+            Panel {
+                title: format!("{workload}: {name}"),
+                y_label: "time (s)".to_owned(),
+                content: Content::Bars(bars.collect()),
+            }
+        });
+    Figure {
+        title: "Time by system".to_owned(),
+        panels: panels.collect(),
+    }
+}
+
+/// What a parameter does: the time and the overhead of each program, a line for each system.
+pub fn of_sweep(entries: &[Entry], parameter: &str, values: &[String]) -> Figure {
+    let mut systems: Vec<&str> = Vec::new();
+    for entry in entries {
+        if !systems.contains(&entry.run.system.as_str()) {
+            systems.push(&entry.run.system);
+        }
+    }
+    let mut panels = Vec::new();
+    for (workload, number, name) in programs(entries) {
+        let content = |value: fn(&ProgramFigures) -> f64| {
+            let line = |system: &&str| {
+                let own = entries.iter().filter(|entry| entry.run.system == *system);
+                let points = own.filter_map(|entry| {
+                    let place = values.iter().position(|value| *value == entry.value)?;
+                    Some((place as f64, value(program(entry, workload, number)?)))
+                });
+                Line {
+                    name: (*system).to_owned(),
+                    points: points.collect(),
+                }
+            };
+            Content::Steps {
+                x_label: parameter.to_owned(),
+                names: values.to_vec(),
+                lines: systems.iter().map(line).collect(),
+            }
+        };
+        panels.push(Panel {
+            title: format!("{workload}: {name}, time"),
+            y_label: "time (s)".to_owned(),
+            content: content(|program| program.wall_s),
+        });
+        panels.push(Panel {
+            title: format!("{workload}: {name}, cycles in page walks"),
+            y_label: "overhead (%)".to_owned(),
+            content: content(|program| program.overhead_percent),
+        });
+    }
+    Figure {
+        title: format!("By {parameter}"),
+        panels,
+    }
+}

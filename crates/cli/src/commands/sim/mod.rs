@@ -1,0 +1,53 @@
+//! `hawkeye sim`: the same policies on a simulated machine.
+
+mod bar;
+mod calibrate;
+mod compare;
+mod figures;
+mod list;
+mod machine;
+mod output;
+mod paper;
+mod predict;
+mod run;
+mod sweep;
+mod table;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Try systems and workloads on a simulated machine: deterministic, faster than real time, no privileges needed.
+#[derive(Args)]
+pub struct Sim {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+#[derive(Subcommand)]
+enum SimCommand {
+    Run(run::Run),
+    Compare(compare::Compare),
+    Sweep(sweep::Sweep),
+    Calibrate(calibrate::Calibrate),
+    Predict(predict::Predict),
+    Paper(paper::Paper),
+    /// Show systems, workloads and where their figures are from.
+    List,
+}
+
+impl Sim {
+    /// Does it.
+    pub fn execute(self) -> Result<ExitCode> {
+        match self.command {
+            SimCommand::Run(run) => run.execute()?,
+            SimCommand::Compare(compare) => compare.execute()?,
+            SimCommand::Sweep(sweep) => sweep.execute()?,
+            SimCommand::Calibrate(calibrate) => calibrate.execute()?,
+            SimCommand::Predict(predict) => predict.execute()?,
+            SimCommand::Paper(paper) => paper.execute()?,
+            SimCommand::List => list::list()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,113 @@
+//! Where results go.
+
+use super::table;
+use anyhow::{Context, Result};
+use clap::Args;
+use hawkeye_bench::plot::Figure;
+use hawkeye_recording::{ResultRow, ResultWriter};
+use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::simulate::Simulated;
+use serde::Serialize;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+/// What to make of results beside a table.
+#[derive(Args)]
+pub struct Output {
+    /// Write JSON into a file; without a name, print it instead of the table.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    json: Option<Option<PathBuf>>,
+
+    /// Write the table "results" of docs/recordings.md into a Parquet file.
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+
+    /// Draw a figure into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// A run, with the value of what was varied.
+#[derive(Serialize)]
+pub struct Entry {
+    /// Its dotted key.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parameter: String,
+    /// As it was given.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// The seed.
+    pub seed: u64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub run: Simulated,
+}
+
+impl Output {
+    /// Prints, writes and draws. `json` is how the results look there.
+    pub fn put(
+        &self,
+        entries: &[Entry],
+        json: &impl Serialize,
+        figure: impl FnOnce() -> Figure,
+    ) -> Result<()> {
+        if let Some(path) = &self.parquet {
+            let file = File::create(path);
+            let file = file.with_context(|| format!("{} can't be written", path.display()))?;
+            write_results(entries, file).with_context(|| path.display().to_string())?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &figure().to_svg()?)?;
+        }
+        match &self.json {
+            Some(None) => println!("{}", serde_json::to_string_pretty(json)?),
+            Some(Some(path)) => {
+                write(path, &serde_json::to_string_pretty(json)?)?;
+                table::print(entries);
+            }
+            None => table::print(entries),
+        }
+        Ok(())
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+}
+
+fn write_results(entries: &[Entry], file: File) -> Result<()> {
+    let mut writer = ResultWriter::new(BufWriter::new(file))?;
+    for entry in entries {
+        let run = &entry.run;
+        for program in run.figures.all_programs() {
+            writer.write(&ResultRow {
+                workload: &run.workload,
+                system: &run.system,
+                parameter: &entry.parameter,
+                value: &entry.value,
+                seed: entry.seed,
+                program: &program.name,
+                outcome: match program.outcome {
+                    Outcome::Done => "done",
+                    Outcome::Killed => "killed",
+                    Outcome::Unfinished => "unfinished",
+                },
+                wall_s: program.wall_s,
+                accesses: program.accesses,
+                overhead_percent: program.overhead_percent,
+                faults: program.faults,
+                system_s: program.system_s,
+                rss_peak_bytes: program.rss_peak_bytes,
+                huge_peak_bytes: program.huge_peak_bytes,
+                promoted: run.promoted,
+                split: run.split,
+                recovered_bytes: run.recovered_bytes,
+                manager_cpu_s: run.figures.manager_cpu_s,
+                zeroing_cpu_s: run.figures.zeroing_cpu_s,
+            })?;
+        }
+    }
+    writer.finish()?;
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Rows out of a file, whatever the table: some thousand at a time.
+
+use crate::error::RecordingError;
+use crate::schema::{Table, Type};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+
+/// Rows that are decoded together.
+const BATCH_ROWS: usize = 4096;
+
+/// Values of a column, or where they come from.
+enum Source {
+    Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
+    Flag(ColumnReaderImpl<BoolType>, Vec<bool>),
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
+}
+
+fn refill<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    values: &mut Vec<T::T>,
+) -> Result<usize, ParquetError> {
+    values.clear();
+    let (_, read, _) = reader.read_records(BATCH_ROWS, None, None, values)?;
+    Ok(read)
+}
+
+impl Source {
+    fn new(kind: Type, reader: ColumnReader) -> Self {
+        match kind {
+            Type::Int => Self::Int(get_typed_column_reader(reader), Vec::new()),
+            Type::Float => Self::Float(get_typed_column_reader(reader), Vec::new()),
+            Type::Flag => Self::Flag(get_typed_column_reader(reader), Vec::new()),
+            Type::Text => Self::Text(get_typed_column_reader(reader), Vec::new()),
+        }
+    }
+
+    fn refill(&mut self) -> Result<usize, ParquetError> {
+        match self {
+            Self::Int(reader, values) => refill(reader, values),
+            Self::Float(reader, values) => refill(reader, values),
+            Self::Flag(reader, values) => refill(reader, values),
+            Self::Text(reader, values) => refill(reader, values),
+        }
+    }
+}
+
+/// Reads rows of a table one after the other.
+pub(crate) struct TableReader<R: ChunkReader> {
+    file: SerializedFileReader<R>,
+    table: &'static Table,
+    /// Where in the file the table's columns are.
+    places: Vec<usize>,
+    next_group: usize,
+    /// Rows of the open row group that are not decoded yet, as its metadata has it.
+    group_left: u64,
+    columns: Vec<Source>,
+    /// The row that is looked at, within what is decoded, and how much that is.
+    at: usize,
+    decoded: usize,
+    /// Its number in the file, from 0.
+    row: u64,
+    started: bool,
+}
+
+impl<R: ChunkReader + 'static> TableReader<R> {
+    pub(crate) fn new(table: &'static Table, input: R) -> Result<Self, RecordingError> {
+        let file = SerializedFileReader::new(input).map_err(RecordingError::NotParquet)?;
+        let places = table.find_in(file.metadata().file_metadata())?;
+        Ok(Self {
+            file,
+            table,
+            places,
+            next_group: 0,
+            group_left: 0,
+            columns: Vec::new(),
+            at: 0,
+            decoded: 0,
+            row: 0,
+            started: false,
+        })
+    }
+
+    /// The number of the row that is looked at, from 0.
+    pub(crate) fn row(&self) -> u64 {
+        self.row
+    }
+
+    /// Goes to the next row; false at the end. After an error there is nothing more.
+    pub(crate) fn advance(&mut self) -> Result<bool, RecordingError> {
+        if self.started {
+            self.row += 1;
+            self.at += 1;
+        }
+        self.started = true;
+        while self.at >= self.decoded {
+            if self.group_left == 0 && !self.open_group()? {
+                return Ok(false);
+            }
+            self.decode()?;
+        }
+        Ok(true)
+    }
+
+    fn failed(&self, message: impl ToString) -> RecordingError {
+        RecordingError::Read {
+            row: self.row,
+            message: message.to_string(),
+        }
+    }
+
+    fn open_group(&mut self) -> Result<bool, RecordingError> {
+        if self.next_group >= self.file.num_row_groups() {
+            return Ok(false);
+        }
+        let group = self.file.get_row_group(self.next_group);
+        let group = group.map_err(|error| self.failed(error))?;
+        let rows = group.metadata().num_rows();
+        let rows = u64::try_from(rows).map_err(|_| self.failed("its row group has no length"))?;
+        let readers = self.places.iter().zip(self.table.columns);
+        let readers = readers.map(|(place, column)| {
+            let reader = group.get_column_reader(*place)?;
+            Ok(Source::new(column.kind, reader))
+        });
+        let readers: Result<Vec<_>, ParquetError> = readers.collect();
+        let readers = readers.map_err(|error| self.failed(error))?;
+        drop(group);
+        self.columns = readers;
+        self.group_left = rows;
+        self.next_group += 1;
+        Ok(true)
+    }
+
+    fn decode(&mut self) -> Result<(), RecordingError> {
+        let mut read = None;
+        for index in 0..self.columns.len() {
+            let Some(column) = self.columns.get_mut(index) else {
+                continue;
+            };
+            let rows = column.refill().map_err(|error| self.failed(error))?;
+            if *read.get_or_insert(rows) != rows {
+                return Err(self.failed("its columns have different lengths"));
+            }
+        }
+        let rows = read.unwrap_or(0);
+        if rows == 0 && self.group_left > 0 || rows as u64 > self.group_left {
+            return Err(self.failed("its row group is not as long as it says"));
+        }
+        self.group_left -= rows as u64;
+        self.at = 0;
+        self.decoded = rows;
+        Ok(())
+    }
+
+    /// An integer of this row, up to `most`.
+    pub(crate) fn int(
+        &self,
+        column: usize,
+        most: u64,
+        allowed: &'static str,
+    ) -> Result<u64, RecordingError> {
+        let value = match self.columns.get(column) {
+            Some(Source::Int(_, values)) => values.get(self.at).copied(),
+            _ => None,
+        };
+        let fits = value.and_then(|value| u64::try_from(value).ok());
+        let fits = fits.filter(|value| *value <= most);
+        fits.ok_or_else(|| {
+            self.refused(
+                column,
+                allowed,
+                value.map_or_else(String::new, |v| v.to_string()),
+            )
+        })
+    }
+
+    pub(crate) fn flag(&self, column: usize) -> bool {
+        match self.columns.get(column) {
+            Some(Source::Flag(_, values)) => values.get(self.at).copied().unwrap_or(false),
+            _ => false,
+        }
+    }
+
+    /// A number of this row from 0 up, or none (NaN) where `or_none`.
+    pub(crate) fn float(&self, column: usize, or_none: bool) -> Result<f64, RecordingError> {
+        let value = match self.columns.get(column) {
+            Some(Source::Float(_, values)) => values.get(self.at).copied().unwrap_or(f64::NAN),
+            _ => f64::NAN,
+        };
+        if value.is_finite() && value >= 0.0 || or_none && value.is_nan() {
+            return Ok(value);
+        }
+        Err(self.refused(column, "finite and not negative", value.to_string()))
+    }
+
+    pub(crate) fn text(&self, column: usize) -> Result<&str, RecordingError> {
+        let bytes = match self.columns.get(column) {
+            Some(Source::Text(_, values)) => values.get(self.at).map_or(&[][..], ByteArray::data),
+            _ => &[],
+        };
+        std::str::from_utf8(bytes)
+            .map_err(|_| self.refused(column, "text in UTF-8", format!("{bytes:?}")))
+    }
+
+    /// A value of this row that can't be.
+    pub(crate) fn refused(
+        &self,
+        column: usize,
+        allowed: &'static str,
+        found: String,
+    ) -> RecordingError {
+        RecordingError::Value {
+            row: self.row,
+            column: self.table.columns.get(column).map_or("", |c| c.name),
+            allowed,
+            found,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Rows into a file, whatever the table.
+
+use crate::error::RecordingError;
+use crate::schema::{Table, Type};
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Rows that are written together. Fewer are kept in memory, and lost by a crash.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// One value of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Int(u64),
+    Float(f64),
+    Flag(bool),
+    Text(&'a str),
+}
+
+/// A column's values that are not yet written.
+#[derive(Debug)]
+enum Pending {
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    Flag(Vec<bool>),
+    Text(Vec<ByteArray>),
+}
+
+impl Pending {
+    fn new(kind: Type) -> Self {
+        match kind {
+            Type::Int => Self::Int(Vec::new()),
+            Type::Float => Self::Float(Vec::new()),
+            Type::Flag => Self::Flag(Vec::new()),
+            Type::Text => Self::Text(Vec::new()),
+        }
+    }
+
+    fn push(&mut self, value: Value) {
+        match (self, value) {
+            // What has no room in 63 bits is nothing that is ever recorded.
+            (Self::Int(column), Value::Int(value)) => {
+                column.push(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+            (Self::Float(column), Value::Float(value)) => column.push(value),
+            (Self::Flag(column), Value::Flag(value)) => column.push(value),
+            (Self::Text(column), Value::Text(value)) => column.push(value.into()),
+            (column, value) => debug_assert!(false, "{value:?} in a column {column:?}"),
+        }
+    }
+
+    fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+    ) -> Result<(), ParquetError> {
+        match self {
+            Self::Int(values) => write_column::<Int64Type, W>(values, group),
+            Self::Float(values) => write_column::<DoubleType, W>(values, group),
+            Self::Flag(values) => write_column::<BoolType, W>(values, group),
+            Self::Text(values) => write_column::<ByteArrayType, W>(values, group),
+        }
+    }
+}
+
+fn write_column<T: DataType, W: Write + Send>(
+    values: &mut Vec<T::T>,
+    group: &mut SerializedRowGroupWriter<'_, W>,
+) -> Result<(), ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(values, None, None)?;
+        column.close()?;
+    }
+    values.clear();
+    Ok(())
+}
+
+/// Writes rows of a table.
+pub(crate) struct TableWriter<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    pending: Vec<Pending>,
+    rows: usize,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// `ascending` are columns whose values mostly differ little from the row before.
+    pub(crate) fn new(
+        table: &Table,
+        ascending: &[&str],
+        output: W,
+    ) -> Result<Self, RecordingError> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("hawkeye ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(table.metadata()));
+        for column in ascending {
+            let path = ColumnPath::from(*column);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+        let schema = parse_message_type(&table.message()).map_err(RecordingError::Write)?;
+        let file = SerializedFileWriter::new(output, Arc::new(schema), properties.build().into());
+        Ok(Self {
+            file: file.map_err(RecordingError::Write)?,
+            pending: table.columns.iter().map(|c| Pending::new(c.kind)).collect(),
+            rows: 0,
+        })
+    }
+
+    /// Adds a row: a value for each column, in the table's order.
+    pub(crate) fn push(&mut self, row: &[Value]) -> Result<(), RecordingError> {
+        debug_assert_eq!(row.len(), self.pending.len());
+        for (column, value) in self.pending.iter_mut().zip(row) {
+            column.push(*value);
+        }
+        self.rows += 1;
+        if self.rows < GROUP_ROWS {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    /// Writes what is kept.
+    pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        self.rows = 0;
+        self.write_group().map_err(RecordingError::Write)
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let mut group = self.file.next_row_group()?;
+        for column in &mut self.pending {
+            column.write(&mut group)?;
+        }
+        group.close()?;
+        self.file
+            .flush()
+            .map_err(|e| ParquetError::External(Box::new(e)))
+    }
+
+    /// Writes the rest and the file's directory, without which nothing of it can be read.
+    pub(crate) fn finish(mut self) -> Result<W, RecordingError> {
+        self.flush()?;
+        self.file.into_inner().map_err(RecordingError::Write)
+    }
+}

@@ -1,0 +1,72 @@
+//! How a program was over time.
+
+use super::figures::Moment;
+
+/// Moments up to which all are kept: then every second one goes, and they are twice as far apart.
+const MOST: usize = 512;
+/// From one to the next at first, in seconds, at least.
+const FIRST_EVERY_S: f64 = 0.1;
+
+/// Some hundred moments, however long a program runs.
+#[derive(Debug)]
+pub(super) struct Course {
+    moments: Vec<Moment>,
+    every_s: f64,
+}
+
+impl Course {
+    pub(super) fn new() -> Self {
+        Self {
+            moments: Vec::new(),
+            every_s: FIRST_EVERY_S,
+        }
+    }
+
+    /// Whether it is time for one.
+    pub(super) fn is_due(&self, now_s: f64) -> bool {
+        let last = self.moments.last();
+        last.is_none_or(|last| now_s >= last.at_s + self.every_s)
+    }
+
+    pub(super) fn push(&mut self, moment: Moment) {
+        self.moments.push(moment);
+        if self.moments.len() >= MOST {
+            let mut number = 0;
+            self.moments.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.every_s *= 2.0;
+        }
+    }
+
+    pub(super) fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_spans_the_whole_time_in_some_hundred_moments() {
+        let mut course = Course::new();
+        for tenth in 0..100_000 {
+            let at_s = f64::from(tenth) / 10.0;
+            if course.is_due(at_s) {
+                course.push(Moment {
+                    at_s,
+                    overhead_percent: None,
+                    rss_bytes: 0,
+                    huge_bytes: 0,
+                });
+            }
+        }
+        let times: Vec<f64> = course.moments().iter().map(|m| m.at_s).collect();
+        assert!((MOST / 4..MOST).contains(&times.len()), "{}", times.len());
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(times.first(), Some(&0.0));
+        assert!(times.last() > Some(&9900.0), "{times:?}");
+    }
+}

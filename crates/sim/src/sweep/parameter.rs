@@ -1,0 +1,266 @@
+//! Parameters by their keys.
+
+use crate::mmu::{PROCESSORS, Processor};
+use crate::simulate::Setup;
+use crate::workloads::{Size, Workload, WorkloadError};
+use hawkeye_policy::Rate;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use thiserror::Error;
+use toml::{Table, Value};
+
+/// What a sweep starts from.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// The machine.
+    pub setup: Setup,
+    /// What the workload is called in errors.
+    pub name: String,
+    /// The workload's text.
+    pub text: String,
+}
+
+/// A key that was split at its dots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    key: String,
+}
+
+/// A parameter that there isn't, or a value that it can't have.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SweepError {
+    /// No such part.
+    #[error(
+        "there is no parameter {0:?}: it starts with machine., processor., costs., system. or workload."
+    )]
+    Part(String),
+    /// Nothing of that name in a part.
+    #[error("there is no parameter {key:?}: {part:?} has {known}")]
+    Key {
+        /// As it was given.
+        key: String,
+        /// Up to where it was understood.
+        part: String,
+        /// What would be there.
+        known: String,
+    },
+    /// A value that the parameter can't have.
+    #[error("{key} can't be {value:?}: {message}")]
+    Value {
+        /// The parameter.
+        key: String,
+        /// As it was given.
+        value: String,
+        /// Why not.
+        message: String,
+    },
+    /// The workload without anything varied.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+}
+
+impl Parameter {
+    /// The parameter of this key; whether there is one shows when it is set.
+    pub fn new(key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+        }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is to be run with this value of it.
+    ///
+    /// # Errors
+    /// A parameter that there isn't, a value that it can't have.
+    pub fn set(&self, base: &Base, value: &str) -> Result<(Setup, Workload), SweepError> {
+        let mut setup = base.setup;
+        let mut path = self.key.split('.');
+        let part = path.next().unwrap_or_default();
+        let path: Vec<&str> = path.collect();
+        match (part, path.as_slice()) {
+            ("machine", [key]) => self.set_machine(&mut setup, key, value)?,
+            ("processor", []) => setup.processor = self.processor(value)?,
+            ("processor", path) => {
+                let changed: Processor = self.changed(&setup.processor, path, value)?;
+                setup.processor = Processor {
+                    name: setup.processor.name,
+                    source: setup.processor.source,
+                    ..changed
+                };
+            }
+            ("costs", path) => setup.costs = self.changed(&setup.costs, path, value)?,
+            ("system", ["rate_per_s"]) => {
+                let rate: f64 = self.parsed(value, "a number")?;
+                let rate = Rate::per_second(rate);
+                setup.rate = Some(rate.map_err(|e| self.refused(value, e))?);
+            }
+            ("system", path) => setup.tuning = self.changed(&setup.tuning, path, value)?,
+            ("workload", path) => return Ok((setup, self.workload(base, path, value)?)),
+            _ => return Err(SweepError::Part(self.key.clone())),
+        }
+        Ok((setup, Workload::parse(&base.name, &base.text)?))
+    }
+
+    fn set_machine(&self, setup: &mut Setup, key: &str, value: &str) -> Result<(), SweepError> {
+        match key {
+            "memory" => {
+                let size: Result<Size, String> = value.parse();
+                setup.memory_bytes = size.map_err(|e| self.refused(value, e))?.0;
+            }
+            "cores" => setup.cores = self.parsed(value, "a whole number")?,
+            "seed" => setup.seed = self.parsed(value, "a whole number")?,
+            "sample" => setup.sample = self.parsed(value, "a whole number")?,
+            "fragment" => setup.fragmented = self.parsed(value, "a number")?,
+            "longest_s" => {
+                let seconds = Duration::try_from_secs_f64(self.parsed(value, "a number")?);
+                setup.longest = seconds.map_err(|e| self.refused(value, e))?;
+            }
+            _ => {
+                let known = ["memory", "cores", "fragment", "seed", "sample", "longest_s"];
+                return Err(self.unknown("machine", known.map(str::to_owned)));
+            }
+        }
+        Ok(())
+    }
+
+    fn processor(&self, value: &str) -> Result<Processor, SweepError> {
+        let found = PROCESSORS.iter().find(|processor| processor.name == value);
+        found.copied().ok_or_else(|| {
+            let known = PROCESSORS.map(|processor| processor.name).join(", ");
+            self.refused(value, format!("there are {known}"))
+        })
+    }
+
+    fn workload(&self, base: &Base, path: &[&str], value: &str) -> Result<Workload, SweepError> {
+        // Whatever is wrong with it as it is, is not the parameter's fault.
+        Workload::parse(&base.name, &base.text)?;
+        let table: Result<Table, _> = base.text.parse();
+        let mut whole = Value::Table(table.map_err(|e| self.refused(value, e))?);
+        self.put(&mut whole, path, value)?;
+        let text = toml::to_string(&whole).map_err(|e| self.refused(value, e))?;
+        let workload = Workload::parse(&base.name, &text);
+        workload.map_err(|error| self.refused(value, last_line(&error.to_string())))
+    }
+
+    /// `data` with one value in it changed.
+    fn changed<T: Serialize + DeserializeOwned>(
+        &self,
+        data: &T,
+        path: &[&str],
+        value: &str,
+    ) -> Result<T, SweepError> {
+        let mut whole = Value::try_from(data).map_err(|e| self.refused(value, e))?;
+        self.put(&mut whole, path, value)?;
+        let changed = whole.try_into();
+        changed.map_err(|e: toml::de::Error| self.refused(value, last_line(e.message())))
+    }
+
+    /// Puts the value where the path leads. The last key may be one that is not given yet.
+    fn put(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<(), SweepError> {
+        let mut place = whole;
+        for (depth, key) in path.iter().enumerate() {
+            let known = keys(place);
+            let last = depth + 1 == path.len();
+            let found = match place {
+                Value::Array(items) => item(items, key),
+                Value::Table(table) => {
+                    if last && !table.contains_key(*key) {
+                        table.insert((*key).to_owned(), Value::Boolean(false));
+                    }
+                    table.get_mut(*key)
+                }
+                _ => None,
+            };
+            place = found.ok_or_else(|| self.unknown(&self.part(depth), known))?;
+        }
+        if path.is_empty() || matches!(place, Value::Table(_) | Value::Array(_)) {
+            return Err(self.unknown(&self.part(path.len()), keys(place)));
+        }
+        *place = literal(value);
+        Ok(())
+    }
+
+    /// The key up to so many dots after its first part.
+    fn part(&self, depth: usize) -> String {
+        self.key
+            .split('.')
+            .take(depth + 1)
+            .collect::<Vec<_>>()
+            .join(".")
+    }
+
+    fn parsed<T: std::str::FromStr>(
+        &self,
+        value: &str,
+        allowed: &'static str,
+    ) -> Result<T, SweepError> {
+        let parsed = value.parse();
+        parsed.map_err(|_| self.refused(value, format!("it is {allowed}")))
+    }
+
+    fn refused(&self, value: &str, message: impl ToString) -> SweepError {
+        SweepError::Value {
+            key: self.key.clone(),
+            value: value.to_owned(),
+            message: message.to_string(),
+        }
+    }
+
+    fn unknown(&self, part: &str, known: impl IntoIterator<Item = String>) -> SweepError {
+        let known: Vec<String> = known.into_iter().collect();
+        SweepError::Key {
+            key: self.key.clone(),
+            part: part.to_owned(),
+            known: if known.is_empty() {
+                "nothing below it".to_owned()
+            } else {
+                known.join(", ")
+            },
+        }
+    }
+}
+
+/// What could follow in a key.
+fn keys(place: &Value) -> Vec<String> {
+    match place {
+        Value::Table(table) => table.keys().cloned().collect(),
+        Value::Array(items) => {
+            let named = items.iter().enumerate().map(|(number, item)| {
+                let name = item.get("name").and_then(Value::as_str);
+                name.map_or_else(|| number.to_string(), str::to_owned)
+            });
+            named.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// An item by its name, or by its number from 0.
+fn item<'a>(items: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
+    let named = |item: &Value| item.get("name").and_then(Value::as_str) == Some(key);
+    let place = items.iter().position(named);
+    let place = place.or_else(|| key.parse().ok())?;
+    items.get_mut(place)
+}
+
+/// A number or truth value as such, anything else as text.
+fn literal(value: &str) -> Value {
+    let number = || value.parse().ok().filter(|float: &f64| float.is_finite());
+    match value {
+        "true" => Value::Boolean(true),
+        "false" => Value::Boolean(false),
+        _ => (value.parse().ok().map(Value::Integer))
+            .or_else(|| number().map(Value::Float))
+            .unwrap_or_else(|| Value::String(value.to_owned())),
+    }
+}
+
+/// Parsers put a picture of the line before what they say.
+fn last_line(message: &str) -> &str {
+    message.lines().last().unwrap_or(message)
+}

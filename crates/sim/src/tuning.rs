@@ -1,0 +1,92 @@
+//! Settings of managers that are varied on purpose.
+
+use crate::kernel::ZeroingSpec;
+use hawkeye_manager::Settings;
+use hawkeye_policy::policies::{IngensSettings, PolicySettings};
+use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, SettingError, Watermarks};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What is set for every system alike. `None`: each system's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tuning {
+    /// Time from one sampling window to the next, in seconds.
+    pub period_s: Option<f64>,
+    /// Length of a window, in seconds.
+    pub window_s: Option<f64>,
+    /// Promotions in total.
+    pub max_promotions: Option<u64>,
+    /// The manager's own CPU, in per cent of a core.
+    pub cpu_percent: Option<f64>,
+    /// Share of memory in use from which bloat is recovered, in per cent.
+    pub high_watermark_percent: Option<f64>,
+    /// And down to which.
+    pub low_watermark_percent: Option<f64>,
+    /// From how many zero base pages on a huge page is split (1-512).
+    pub bloat_zero_pages: Option<u16>,
+    /// What the newest window counts in the average of coverage (over 0, at most 1).
+    pub weight_new: Option<f64>,
+    /// For Ingens: share of a region that must be in use, in per cent.
+    pub utilisation_percent: Option<f64>,
+    /// Base pages that the zeroing thread zeroes per second, where there is one.
+    pub zeroed_pages_per_s: Option<u64>,
+}
+
+impl Tuning {
+    /// A system's settings, with these put in.
+    ///
+    /// # Errors
+    /// A value out of range.
+    pub(crate) fn apply(
+        &self,
+        own: Settings,
+        told: PolicySettings,
+    ) -> Result<(Settings, PolicySettings), SettingError> {
+        let mut settings = own;
+        if let Some(period_s) = self.period_s {
+            settings.period = seconds("system.period_s", period_s)?;
+        }
+        if let Some(window_s) = self.window_s {
+            settings.window = seconds("system.window_s", window_s)?;
+        }
+        settings.window = settings.window.min(settings.period);
+        settings.max_promotions = self.max_promotions.or(settings.max_promotions);
+        if let Some(percent) = self.cpu_percent {
+            settings.cpu = CpuBudget::new(percent)?;
+        }
+        if self.high_watermark_percent.is_some() || self.low_watermark_percent.is_some() {
+            let (high, low) = (self.high_watermark_percent, self.low_watermark_percent);
+            let high = high.unwrap_or(settings.watermarks.high_percent());
+            let low = low.unwrap_or(settings.watermarks.low_percent().min(high));
+            settings.watermarks = Watermarks::new(high, low)?;
+        }
+        if let Some(pages) = self.bloat_zero_pages {
+            settings.bloat = BloatThreshold::new(pages)?;
+        }
+        if let Some(weight) = self.weight_new {
+            settings.average = CoverageAverage::new(weight)?;
+        }
+        let mut told = PolicySettings {
+            average: settings.average,
+            ..told
+        };
+        if let Some(percent) = self.utilisation_percent {
+            told.ingens = IngensSettings::new(percent, 0.0)?;
+        }
+        Ok((settings, told))
+    }
+
+    /// The zeroing thread, where the system has one.
+    pub(crate) fn zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
+        own.map(|own| ZeroingSpec {
+            pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),
+            ..own
+        })
+    }
+}
+
+fn seconds(what: &'static str, value: f64) -> Result<Duration, SettingError> {
+    let time = Duration::try_from_secs_f64(value);
+    time.map_err(|_| SettingError::new(what, value, "0 or more"))
+}

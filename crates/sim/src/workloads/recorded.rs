@@ -1,0 +1,378 @@
+//! A workload out of a recording: what was seen of processes is done again, on any system.
+//!
+//! Coverage tells which pages were in use in each window and which of them were accessed, not how often. So what a replay keeps is: when memory
+//! grew and where, how much of each region is in use, which parts are hot and when, and how much the process computed. What it can't know is
+//! chosen, for all recordings alike: `PAGE_NS`, `CYCLES`, and that accesses to a part are in proportion to its pages
+//! accessed. A part whose accessed pages lie in few runs is read in order, any other at random. Memory that was given back stays.
+//!
+//! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
+//! read.
+
+use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
+use super::{Size, WorkloadError};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
+use hawkeye_recording::CoverageRow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Spans of time at the most.
+const SLOTS: usize = 32;
+/// Streams of a process at the most, areas apart.
+const STRETCHES: u64 = 64;
+/// The program's own work for each base page that it fills, in nanoseconds: writing to it.
+const PAGE_NS: f64 = 500.0;
+/// The program's own work for an access at random, in cycles.
+const CYCLES: f64 = 100.0;
+/// And for one in order.
+const CYCLES_IN_ORDER: f64 = 10.0;
+/// Accessed pages in a run from which a part is read in order.
+const PAGES_IN_A_RUN: u64 = 16;
+
+/// Sums a recording up.
+#[derive(Debug, Default)]
+pub struct Replay {
+    processes: BTreeMap<ProcessId, Seen>,
+    every: Duration,
+}
+
+#[derive(Debug)]
+struct Seen {
+    command: String,
+    began: Duration,
+    slots: BTreeMap<u64, Slot>,
+}
+
+/// What was seen of a process in a span of time.
+#[derive(Debug, Default)]
+struct Slot {
+    last: Option<Duration>,
+    windows: u32,
+    cpu_cores: f64,
+    overhead_percent: f64,
+    regions: BTreeMap<u64, Sums>,
+}
+
+/// What was seen of a region in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    most_present: u16,
+    accessed: u64,
+    runs: u64,
+}
+
+impl Slot {
+    fn add(&mut self, row: &CoverageRow) {
+        if self.last != Some(row.at) {
+            self.last = Some(row.at);
+            self.windows += 1;
+            self.cpu_cores += row.cpu_cores;
+            self.overhead_percent += row.overhead_percent.unwrap_or(0.0);
+        }
+        let region = &row.region;
+        let number = region.region.start() / HUGE_PAGE_BYTES;
+        let sums = self.regions.entry(number).or_default();
+        sums.most_present = sums.most_present.max(region.present);
+        sums.accessed += u64::from(region.accessed);
+        sums.runs += u64::from(region.runs);
+    }
+
+    fn merge(&mut self, later: Self) {
+        self.last = later.last.or(self.last);
+        self.windows += later.windows;
+        self.cpu_cores += later.cpu_cores;
+        self.overhead_percent += later.overhead_percent;
+        for (number, more) in later.regions {
+            let sums = self.regions.entry(number).or_default();
+            sums.most_present = sums.most_present.max(more.most_present);
+            sums.accessed += more.accessed;
+            sums.runs += more.runs;
+        }
+    }
+
+    /// The program's own time in it, in seconds, as one thread's.
+    fn ideal_s(&self, every: Duration) -> f64 {
+        let windows = f64::from(self.windows.max(1));
+        let own = 1.0 - (self.overhead_percent / windows / 100.0).clamp(0.0, 0.99);
+        every.as_secs_f64() * (self.cpu_cores / windows).min(1.0) * own
+    }
+}
+
+impl Replay {
+    /// Adds a row; rows come in order of time.
+    pub fn add(&mut self, row: &CoverageRow) {
+        if self.every.is_zero() {
+            self.every = Duration::from_secs(1);
+        }
+        while slot_of(row.at, self.every) >= SLOTS as u64 {
+            self.every *= 2;
+            for seen in self.processes.values_mut() {
+                for (number, slot) in std::mem::take(&mut seen.slots) {
+                    seen.slots.entry(number / 2).or_default().merge(slot);
+                }
+            }
+        }
+        let seen = self.processes.entry(row.process);
+        let seen = seen.or_insert_with(|| Seen {
+            command: row.command.to_string(),
+            began: row.at,
+            slots: BTreeMap::new(),
+        });
+        let slot = slot_of(row.at, self.every);
+        seen.slots.entry(slot).or_default().add(row);
+    }
+
+    /// The workload.
+    ///
+    /// # Errors
+    /// Nothing was recorded, or more than a workload can be.
+    pub fn finish(self, name: &str) -> Result<Workload, WorkloadError> {
+        let every = self.every;
+        let processes = self
+            .processes
+            .into_values()
+            .map(|seen| seen.replayed(every));
+        let workload = Workload {
+            name: name.to_owned(),
+            source: "a recording; own work for accesses is chosen".to_owned(),
+            processes: processes.collect(),
+            guests: Vec::new(),
+        };
+        workload.check()?;
+        Ok(workload)
+    }
+}
+
+fn slot_of(at: Duration, every: Duration) -> u64 {
+    (at.as_micros() / every.as_micros().max(1)) as u64
+}
+
+/// Neighbouring regions, by number.
+fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some(range) if range.end == number => range.end += 1,
+            _ => ranges.push(number..number + 1),
+        }
+    }
+    ranges
+}
+
+impl Seen {
+    fn replayed(self, every: Duration) -> Process {
+        let mut most: BTreeMap<u64, u16> = BTreeMap::new();
+        for slot in self.slots.values() {
+            for (number, sums) in &slot.regions {
+                let present = most.entry(*number).or_default();
+                *present = sums.most_present.max(*present);
+            }
+        }
+        most.retain(|_, present| *present > 0);
+        let areas = ranges(most.keys().copied());
+        let total: u64 = areas.iter().map(|area| area.end - area.start).sum();
+        let stretch = total.div_ceil(STRETCHES).max(1);
+        let mut filled = BTreeMap::new();
+        let mut phases = Vec::new();
+        for slot in self.slots.values() {
+            for (area, held) in areas.iter().enumerate() {
+                let new = slot.regions.range(held.clone());
+                let new = new.filter(|(number, _)| most.contains_key(*number));
+                let new: Vec<u64> = new.map(|(number, _)| *number).collect();
+                let new = new
+                    .into_iter()
+                    .filter(|number| filled.insert(*number, ()).is_none());
+                for range in ranges(new) {
+                    phases.push(fill(area, held, range, &most));
+                }
+            }
+            phases.push(accesses(slot, &areas, stretch, every));
+        }
+        Process {
+            name: self.command,
+            count: 1,
+            start_s: self.began.as_secs_f64(),
+            repeat: 1,
+            areas: areas
+                .iter()
+                .enumerate()
+                .map(|(number, area)| Area {
+                    name: number.to_string(),
+                    size: Size((area.end - area.start) * HUGE_PAGE_BYTES),
+                })
+                .collect(),
+            phases,
+        }
+    }
+}
+
+fn part(area: &Range<u64>, range: &Range<u64>) -> [f64; 2] {
+    let share = |number: u64| (number - area.start) as f64 / (area.end - area.start) as f64;
+    [share(range.start), share(range.end)]
+}
+
+fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, u16>) -> Phase {
+    let present = most
+        .range(range.clone())
+        .map(|(_, present)| u64::from(*present));
+    let pages = present.sum::<u64>() / (range.end - range.start).max(1);
+    Phase::Fill {
+        area: area.to_string(),
+        part: part(held, &range),
+        pages_per_region: pages.clamp(1, PAGES_PER_REGION.into()) as u16,
+        page_ns: PAGE_NS,
+        content: Content::Data,
+        waited_percent: 100.0,
+    }
+}
+
+/// What was accessed in a span of time; a pause where nothing was.
+fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, every: Duration) -> Phase {
+    let mut streams = Vec::new();
+    for (area, held) in areas.iter().enumerate() {
+        for start in held.clone().step_by(stretch as usize) {
+            let range = start..(start + stretch).min(held.end);
+            let sums = slot.regions.range(range.clone()).map(|(_, sums)| sums);
+            let (accessed, runs) = sums.fold((0, 0), |(a, r), s| (a + s.accessed, r + s.runs));
+            if accessed == 0 {
+                continue;
+            }
+            let in_order = accessed >= runs * PAGES_IN_A_RUN;
+            // Accesses, and not pages: of those in order there are 64 to a page.
+            streams.push(Stream {
+                area: area.to_string(),
+                part: part(held, &range),
+                pattern: if in_order {
+                    Pattern::Stride(64)
+                } else {
+                    Pattern::Random
+                },
+                weight: accessed as f64 * if in_order { 64.0 } else { 1.0 },
+                stores_percent: 0.0,
+                cycles: if in_order { CYCLES_IN_ORDER } else { CYCLES },
+                waited_percent: 100.0,
+            });
+        }
+    }
+    let ideal_s = slot.ideal_s(every);
+    if streams.is_empty() || ideal_s <= 0.0 {
+        let seconds = every.as_secs_f64();
+        return Phase::Wait { seconds };
+    }
+    Phase::Access {
+        ideal_s: Some(ideal_s),
+        accesses: None,
+        idle_ns: 0.0,
+        streams,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::{CoverageSource, RegionAddr, RegionSample};
+
+    fn row(at_s: u64, region: u64, accessed: u16, runs: u16) -> CoverageRow {
+        CoverageRow {
+            at: Duration::from_secs(at_s),
+            window: Duration::from_secs(1),
+            source: CoverageSource::AccessBits,
+            process: ProcessId {
+                pid: 7,
+                start_ticks: 1,
+            },
+            command: "redis".into(),
+            cpu_cores: 0.5,
+            overhead_percent: Some(20.0),
+            region: RegionSample {
+                region: RegionAddr::containing(region << 21),
+                present: 400,
+                accessed,
+                runs,
+                written: 0,
+                zero_mapped: 0,
+                swapped: 0,
+                huge: false,
+                walks_per_s: 0,
+            },
+        }
+    }
+
+    fn replay(rows: &[CoverageRow]) -> Workload {
+        let mut replay = Replay::default();
+        rows.iter().for_each(|row| replay.add(row));
+        replay
+            .finish("test")
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn memory_grows_and_is_hot_where_it_was_seen() {
+        let rows = [
+            row(0, 10, 300, 290),
+            row(0, 11, 10, 10),
+            row(9, 10, 0, 0),
+            row(9, 20, 400, 1),
+        ];
+        let workload = replay(&rows);
+        let process = &workload.processes[0];
+        assert_eq!((process.name.as_str(), process.start_s), ("redis", 0.0));
+        let sizes: Vec<u64> = process.areas.iter().map(|area| area.size.0 >> 21).collect();
+        assert_eq!(sizes, [2, 1]);
+        let [
+            Phase::Fill {
+                part,
+                pages_per_region: 400,
+                ..
+            },
+            first,
+            Phase::Fill { area, .. },
+            second,
+        ] = &process.phases[..]
+        else {
+            panic!("{:?}", process.phases);
+        };
+        assert_eq!((part, area.as_str()), (&[0.0, 1.0], "1"));
+        let streams = |phase: &Phase| match phase {
+            Phase::Access {
+                ideal_s, streams, ..
+            } => (*ideal_s, streams.clone()),
+            other => panic!("{other:?}"),
+        };
+        let (ideal_s, hot) = streams(first);
+        assert_eq!(
+            (ideal_s, hot.len(), hot[0].weight, hot[1].weight),
+            (Some(0.4), 2, 300.0, 10.0)
+        );
+        assert_eq!(hot[0].pattern, Pattern::Random);
+        let (_, in_order) = streams(second);
+        assert_eq!(
+            (in_order.len(), in_order[0].pattern),
+            (1, Pattern::Stride(64))
+        );
+    }
+
+    #[test]
+    fn however_long_it_is_it_is_summed_up() {
+        let rows: Vec<_> = (0..5000).map(|s| row(s, 10 + s % 200, 100, 100)).collect();
+        let process = &replay(&rows).processes[0];
+        let accesses = process
+            .phases
+            .iter()
+            .filter(|p| matches!(p, Phase::Access { .. }));
+        assert!((SLOTS / 2..=SLOTS).contains(&accesses.count()));
+        let most = process.phases.iter().map(|phase| match phase {
+            Phase::Access { streams, .. } => streams.len(),
+            _ => 0,
+        });
+        assert!(most.max() <= Some(STRETCHES as usize));
+    }
+
+    #[test]
+    fn an_empty_recording_is_no_workload() {
+        let error = Replay::default()
+            .finish("nothing.parquet")
+            .expect_err("refused");
+        assert!(error.to_string().contains("nothing.parquet"), "{error}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Recordings: what the simulated manager saw is read back, and replayed on other systems.
+
+use hawkeye_policy::ProcessSample;
+use hawkeye_recording::CoverageWriter;
+use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::simulate::{SampleObserver, Setup, simulate, simulate_observed};
+use hawkeye_sim::systems;
+use hawkeye_sim::trace::{BadRecords, Recording, Trace, TraceError};
+use hawkeye_sim::workloads::{Phase, Replay, Workload};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The last quarter is hot from the start on.
+const WORKLOAD: &str = r#"
+    name = "test"
+    source = "a test"
+    [[process]]
+    name = "reader"
+    [[process.area]]
+    name = "heap"
+    size = "64MiB"
+    [[process.phase]]
+    kind = "fill"
+    area = "heap"
+    pages_per_region = 256
+    page_ns = 100.0
+    [[process.phase]]
+    kind = "access"
+    ideal_s = 100.0
+    stream = [
+        { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 9999.0, cycles = 60.0 },
+        { area = "heap", pattern = "random", weight = 0.00001, cycles = 60.0 },
+    ]
+"#;
+
+fn setup() -> Setup {
+    Setup {
+        memory_bytes: 256 << 20,
+        cores: 2,
+        sample: 4_000,
+        fragmented: 1.0,
+        ..Setup::default()
+    }
+}
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Writes what is sampled down, with an impossible value in one row.
+struct Recorder {
+    writer: CoverageWriter<Vec<u8>>,
+    rows: usize,
+    spoilt: bool,
+}
+
+impl SampleObserver for Recorder {
+    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
+        let mut sample = sample.clone();
+        if self.spoilt {
+            sample.regions[3].present = 513;
+            self.spoilt = false;
+        }
+        self.rows += sample.regions.len();
+        let written = self.writer.write(at, window, command, &sample);
+        written.unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
+    let mut recorder = Recorder {
+        writer: CoverageWriter::new(Vec::new()).unwrap_or_else(|e| panic!("{e}")),
+        rows: 0,
+        spoilt,
+    };
+    let system = systems::by_name("hawkeye-g").unwrap_or_else(|e| panic!("{e}"));
+    let workload = Workload::parse("test", WORKLOAD).unwrap_or_else(|e| panic!("{e}"));
+    let plain = simulate(&system, &workload, &setup());
+    let observed = simulate_observed(&system, &workload, &setup(), &mut recorder);
+    assert_eq!(plain, observed, "looking on changes nothing");
+    let bytes = recorder.writer.finish().unwrap_or_else(|e| panic!("{e}"));
+    let path = file(name);
+    std::fs::write(&path, bytes).unwrap_or_else(|e| panic!("{e}"));
+    (path, recorder.rows)
+}
+
+#[test]
+fn what_the_manager_saw_is_read_back_and_replayed() {
+    let (path, rows) = record("whole.parquet", false);
+    assert!(rows > 64, "{rows}");
+    let mut replay = Replay::default();
+    let mut read = 0;
+    for row in Recording::open(&path, BadRecords::Fail).unwrap_or_else(|e| panic!("{e}")) {
+        replay.add(&row.unwrap_or_else(|e| panic!("{e}")));
+        read += 1;
+    }
+    assert_eq!(read, rows);
+    let workload = replay.finish("whole").unwrap_or_else(|e| panic!("{e}"));
+    let process = &workload.processes[0];
+    assert_eq!(process.name, "reader");
+    assert_eq!(
+        process.areas.iter().map(|area| area.size.0).sum::<u64>(),
+        64 << 20
+    );
+    // What was hot is hot.
+    let hot = process.phases.iter().filter_map(|phase| match phase {
+        Phase::Access { streams, .. } => {
+            let all: f64 = streams.iter().map(|s| s.weight).sum();
+            let top = streams
+                .iter()
+                .filter(|s| s.part[0] >= 0.75)
+                .map(|s| s.weight);
+            Some(top.sum::<f64>() / all)
+        }
+        _ => None,
+    });
+    assert!(hot.fold(0.0, f64::max) > 0.9);
+    for name in ["linux-4k", "hawkeye"] {
+        let system = systems::by_name(name).unwrap_or_else(|e| panic!("{e}"));
+        let done = simulate(&system, &workload, &setup()).unwrap_or_else(|e| panic!("{e}"));
+        let program = &done.figures.programs[0];
+        assert_eq!(program.outcome, Outcome::Done);
+        // Half of each region is in use; huge pages take all of it.
+        assert!(program.rss_peak_bytes >= 32 << 20, "{program:?}");
+    }
+}
+
+#[test]
+fn a_bad_row_is_an_error_or_left_out_and_counted() {
+    let (path, rows) = record("spoilt.parquet", true);
+    let strict = Recording::open(&path, BadRecords::Fail).unwrap_or_else(|e| panic!("{e}"));
+    let strict: Vec<_> = strict.collect();
+    assert_eq!(strict.len(), 4, "nothing after the error");
+    let error = strict[3].as_ref().expect_err("refused").to_string();
+    assert_eq!(error, "row 3: present_pages must be 0 to 512, not 513");
+    let mut lenient = Recording::open(&path, BadRecords::Skip).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(lenient.by_ref().filter(Result::is_ok).count(), rows - 1);
+    assert_eq!(lenient.skipped(), 1);
+}
+
+#[test]
+fn a_recording_is_no_trace_of_accesses() {
+    let (path, _) = record("trace.parquet", false);
+    match Trace::open(&path, BadRecords::Fail) {
+        Err(error @ TraceError::Unsupported { .. }) => {
+            assert!(error.to_string().contains("--recording"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let none = Recording::open(&file("none.parquet"), BadRecords::Fail).map(drop);
+    let told = none.expect_err("refused").to_string();
+    assert!(
+        told.starts_with("can't open") && told.contains("none.parquet"),
+        "{told}"
+    );
+}

@@ -1,0 +1,185 @@
+//! Parameters are found by their keys, and sweeps come out the same on any number of threads.
+
+use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all, simulate_each};
+use hawkeye_sim::sweep::{Base, Parameter};
+use hawkeye_sim::systems;
+use hawkeye_sim::workloads::Workload;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const WORKLOAD: &str = r#"
+    name = "test"
+    source = "a test"
+    [[process]]
+    name = "reader"
+    [[process.area]]
+    name = "heap"
+    size = "64MiB"
+    [[process.phase]]
+    kind = "fill"
+    area = "heap"
+    page_ns = 100.0
+    [[process.phase]]
+    kind = "access"
+    ideal_s = 5.0
+    stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]
+"#;
+
+fn base() -> Base {
+    Base {
+        setup: Setup {
+            memory_bytes: 256 << 20,
+            cores: 2,
+            sample: 4_000,
+            ..Setup::default()
+        },
+        name: "test".to_owned(),
+        text: WORKLOAD.to_owned(),
+    }
+}
+
+fn set(key: &str, value: &str) -> (Setup, Workload) {
+    let set = Parameter::new(key).set(&base(), value);
+    set.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(key: &str, value: &str) -> String {
+    match Parameter::new(key).set(&base(), value) {
+        Ok(_) => panic!("{key} took {value}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn every_part_of_a_run_can_be_varied() {
+    assert_eq!(set("machine.memory", "1GiB").0.memory_bytes, 1 << 30);
+    assert_eq!(set("machine.cores", "7").0.cores, 7);
+    assert_eq!(set("machine.fragment", "0.5").0.fragmented, 0.5);
+    assert_eq!(set("processor", "zen-4").0.processor.name, "zen-4");
+    let (setup, _) = set("processor.l2_tlb.shape.entries", "2048");
+    assert_eq!(setup.processor.l2_tlb.shape.entries, 2048);
+    assert_eq!(setup.processor.name, "haswell");
+    assert_eq!(
+        set("processor.l1_tlb.split.huge.entries", "64")
+            .0
+            .processor
+            .width,
+        4
+    );
+    assert_eq!(
+        set("processor.memory.caches.2.latency_cycles", "99")
+            .0
+            .processor
+            .memory
+            .caches[2]
+            .latency_cycles,
+        99
+    );
+    assert_eq!(set("costs.collapse_ns", "123").0.costs.collapse_ns, 123);
+    assert_eq!(
+        set("system.rate_per_s", "8.4").0.rate.map(|r| r.get()),
+        Some(8.4)
+    );
+    assert_eq!(set("system.period_s", "5").0.tuning.period_s, Some(5.0));
+    let (_, workload) = set("workload.process.reader.area.heap.size", "128MiB");
+    assert_eq!(workload.processes[0].areas[0].size.0, 128 << 20);
+    let (_, workload) = set("workload.process.0.phase.1.ideal_s", "9");
+    assert_ne!(workload, set("machine.cores", "1").1);
+    let zipf = "workload.process.reader.phase.1.stream.0.pattern.zipf";
+    assert_ne!(set(zipf, "0.5").1, set(zipf, "1.5").1);
+    // A key that the file leaves out.
+    assert_eq!(
+        set("workload.process.reader.count", "3").1.processes[0].count,
+        3
+    );
+}
+
+#[test]
+fn wrong_keys_are_answered_with_right_ones() {
+    assert!(refused("cores", "1").contains("starts with machine."));
+    let told = refused("machine.core", "1");
+    assert!(told.contains("memory, cores, fragment"), "{told}");
+    let told = refused("costs.fault_ns", "1");
+    assert!(
+        told.contains("fault_ns") && told.contains("base_fault_ns"),
+        "{told}"
+    );
+    let told = refused("processor.l2_tlb", "1");
+    assert!(told.contains("shape"), "{told}");
+    let told = refused("workload.process.writer.count", "1");
+    assert!(told.contains("reader"), "{told}");
+    let told = refused("workload.process.reader.phase.7.ideal_s", "1");
+    assert!(told.contains("0, 1"), "{told}");
+    assert!(refused("system.mood", "1").contains("period_s"));
+    assert!(refused("workload", "1").contains("process"));
+}
+
+#[test]
+fn wrong_values_are_refused_with_the_key() {
+    for (key, value) in [
+        ("machine.cores", "many"),
+        ("machine.memory", "4GB"),
+        ("processor", "z80"),
+        ("processor.ghz", "fast"),
+        ("costs.collapse_ns", "-1"),
+        ("costs.collapse_ns", "1.5"),
+        ("system.rate_per_s", "-1"),
+        ("workload.process.reader.area.heap.size", "big"),
+        ("workload.process.reader.phase.0.pages_per_region", "600"),
+    ] {
+        let told = refused(key, value);
+        assert!(told.starts_with(key), "{told}");
+    }
+}
+
+fn sweep(threads: usize) -> Vec<Simulated> {
+    let fragment = Parameter::new("machine.fragment");
+    let sets = ["0", "0.5", "1"].map(|value| {
+        fragment
+            .set(&base(), value)
+            .unwrap_or_else(|e| panic!("{e}"))
+    });
+    let systems =
+        ["linux", "hawkeye-g"].map(|name| systems::by_name(name).unwrap_or_else(|e| panic!("{e}")));
+    let mut jobs = Vec::new();
+    for (setup, workload) in &sets {
+        for system in systems {
+            jobs.push(Job {
+                system,
+                workload,
+                setup: *setup,
+            });
+        }
+    }
+    let told = AtomicUsize::new(0);
+    let done = simulate_each(&jobs, threads, &|_| {
+        told.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(told.into_inner(), jobs.len());
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        done,
+        simulate_all(&jobs, 1).unwrap_or_else(|error| panic!("{error}"))
+    );
+    done
+}
+
+#[test]
+fn a_sweep_is_the_same_on_any_number_of_threads() {
+    let one = sweep(1);
+    assert_eq!(one, sweep(3));
+    assert_eq!(one, sweep(8));
+    // And what is varied is not without effect.
+    assert_ne!(one[0].figures, one[4].figures);
+}
+
+#[test]
+fn a_program_s_course_leads_from_nothing_to_its_end() {
+    for run in sweep(2) {
+        let course = &run.figures.programs[0].course;
+        assert!(course.windows(2).all(|pair| pair[0].at_s < pair[1].at_s));
+        let last = course.last().expect("moments");
+        assert!(last.at_s > run.figures.wall_s / 2.0, "{last:?}");
+        let most = course.iter().map(|moment| moment.rss_bytes).max();
+        assert_eq!(most, Some(64 << 20));
+    }
+}
