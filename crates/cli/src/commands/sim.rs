@@ -95,10 +95,10 @@ struct Compare {
     machine: Machine,
 }
 
-/// The HawkEye paper's tables, simulated, beside the published figures.
+/// The HawkEye and Ingens papers' tables and figures, simulated, beside the published ones.
 #[derive(Args)]
 struct Paper {
-    /// Tables; all of them if none is named.
+    /// Tables and figures; all of them if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 

@@ -1,6 +1,6 @@
 //! What is compared, and how it is worked out from runs.
 
-use super::Figure;
+use super::{Figure, Sizes};
 use hawkeye_sim::engine::ProgramFigures;
 use hawkeye_sim::simulate::Simulated;
 
@@ -43,9 +43,16 @@ pub enum Measure {
     ThousandPerS(usize, f64),
     /// So many requests over its time.
     RequestsPerS(f64),
+    /// How much faster it accesses memory in a virtual machine than with base pages in guest and host.
+    SpeedUpInGuest(Sizes),
 }
 
 impl Measure {
+    /// Whether the workload has to be run for it.
+    pub(super) fn needs_runs(self) -> bool {
+        !matches!(self, Self::SpeedUpInGuest(_))
+    }
+
     /// Systems whose runs are needed beside the one in question.
     pub(super) fn compared(self) -> Vec<&'static str> {
         match self {
@@ -60,7 +67,7 @@ impl Measure {
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Seconds => "s",
-            Self::SpeedUp => "x",
+            Self::SpeedUp | Self::SpeedUpInGuest(_) => "x",
             Self::Over(_) => "x over",
             Self::SavedOver(_) => "x saved a promotion",
             Self::SecondsUntilUnder(_) => "s until overhead ends",
@@ -100,8 +107,10 @@ impl Measure {
         let phase = |n: usize| program.phases.get(n);
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
-            // These compare runs.
-            Self::SpeedUp | Self::Over(_) | Self::SavedOver(_) => return None,
+            // Not of one program in one run.
+            Self::SpeedUp | Self::Over(_) | Self::SavedOver(_) | Self::SpeedUpInGuest(_) => {
+                return None;
+            }
             Self::Seconds => program.wall_s,
             Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,

@@ -10,7 +10,7 @@ use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::Setup;
 
 /// All of them.
-pub const TABLES: [Table; 13] = [
+pub const TABLES: [Table; 14] = [
     translation::TABLE_3,
     translation::TABLE_5,
     translation::TABLE_9,
@@ -21,6 +21,7 @@ pub const TABLES: [Table; 13] = [
     faults::TABLE_8,
     memory::FIGURE_1,
     memory::TABLE_7,
+    ingens::TABLE_3,
     ingens::TABLE_4,
     ingens::TABLE_5,
     ingens::TABLE_6,
