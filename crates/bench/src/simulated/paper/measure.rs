@@ -163,7 +163,7 @@ fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
         let known = program.course.iter().enumerate();
         known.filter_map(|(n, moment)| Some((n, moment.overhead_percent?)))
     };
-    let from = match known().filter(|(_, percent)| *percent >= limit).last() {
+    let from = match known().rfind(|(_, percent)| *percent >= limit) {
         Some((over, _)) => over + 1,
         None => known().next()?.0,
     };
