@@ -71,7 +71,7 @@ impl EngineSpec {
     /// Accesses in a sample unless set: with them a share of walks of one half is off by 0.4 %.
     pub const DEFAULT_SAMPLE: u32 = 20_000;
     /// Samples in the one that a phase starts with and that doesn't count: enough to fill the last-level cache with tables.
-    const WARM_UP_SAMPLES: u32 = 10;
+    const WARM_UP_SAMPLES: u32 = 100;
 }
 
 /// See the module.

@@ -5,10 +5,10 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::simulated::paper;
 
-/// The papers' tables and figures, simulated, beside the published figures.
+/// The HawkEye and Ingens papers' tables and figures, simulated, beside the published ones.
 #[derive(Args)]
 pub struct Paper {
-    /// Tables; all of them if none is named.
+    /// Tables and figures; all of them if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 

@@ -42,11 +42,11 @@ pub(super) const TABLE_7: Table = Table {
         [
             all(Measure::ResidentGib(2), [16.2, 33.2, 16.3, 33.1, 33.2]),
             all(
-                Measure::ThousandPerS(2, 12.0),
+                Measure::ThousandPerS(2, 6.9),
                 [106.1, 113.8, 106.8, 113.4, 113.6],
             ),
             pressed(Measure::ResidentGib(4), 16.2),
-            pressed(Measure::ThousandPerS(4, 12.0), 105.8),
+            pressed(Measure::ThousandPerS(4, 6.9), 105.8),
         ]
         .concat()
     },

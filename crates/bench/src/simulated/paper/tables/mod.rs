@@ -11,7 +11,7 @@ use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::Setup;
 
 /// All of them.
-pub const TABLES: [Table; 21] = [
+pub const TABLES: [Table; 22] = [
     translation::TABLE_3,
     translation::TABLE_5,
     translation::TABLE_9,
@@ -22,6 +22,7 @@ pub const TABLES: [Table; 21] = [
     faults::TABLE_8,
     memory::FIGURE_1,
     memory::TABLE_7,
+    ingens::TABLE_3,
     ingens::TABLE_4,
     ingens::TABLE_5,
     ingens::TABLE_6,
