@@ -4,6 +4,7 @@ use super::accesses::Source;
 use super::figures::{Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
+use super::neighbour::Slowed;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
@@ -105,6 +106,8 @@ pub(super) struct Program {
     /// Time that it owes: faults, frees, its own work for them.
     pub(super) owed_ns: f64,
     pub(super) pace: Option<Pace>,
+    /// By what the zeroing thread beside it does.
+    pub(super) slowed: Option<Slowed>,
     /// The mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
     pub(super) windows: BTreeMap<Viewer, Window>,
@@ -158,6 +161,7 @@ impl Program {
             work: Work::Begin,
             owed_ns: 0.0,
             pace: None,
+            slowed: None,
             changed: true,
             windows: BTreeMap::new(),
             total: Tally::default(),
@@ -258,6 +262,7 @@ impl Program {
         self.phase_began = now;
         self.work = Work::Begin;
         self.pace = None;
+        self.slowed = None;
         self.phase += 1;
         if self.phase == self.spec.phases.len() && self.rounds < self.spec.repeat {
             self.rounds += 1;

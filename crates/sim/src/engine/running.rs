@@ -187,8 +187,10 @@ impl Program {
         else {
             return Ok((0.0, true));
         };
-        let slowed = measuring.neighbour.slowed_by(sources, pace.cycles);
-        let ns = (pace.cycles + slowed) / measuring.ghz;
+        let neighbour = &measuring.neighbour;
+        let slowed = neighbour.slowed(sources, pace.cycles, self.slowed);
+        self.slowed = Some(slowed);
+        let ns = (pace.cycles + slowed.by) / measuring.ghz;
         let spent_ns = ns + *idle_ns;
         let made = left.min(left_ns / (spent_ns + waits_ns));
         *left -= made;
@@ -213,7 +215,7 @@ impl Program {
         // A fraction of an access that rounding leaves undone.
         let over = *left < 0.5;
         let mut tally = pace.tally(made);
-        tally.cycles += made * slowed;
+        tally.cycles += made * slowed.by;
         self.tally(tally);
         let spent = made * spent_ns;
         self.count_busy(made * ns);
