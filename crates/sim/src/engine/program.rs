@@ -98,6 +98,8 @@ pub(super) struct Program {
     pub(super) seen_space: SpaceId,
     pub(super) core: Translator,
     pub(super) core_spec: TranslatorSpec,
+    /// Its caches are empty: a sample made now would not tell what accesses cost in the long run.
+    pub(super) cold: bool,
     pub(super) lots: Vec<Lot>,
     pub(super) rng: Rng,
     pub(super) phase: usize,
@@ -154,6 +156,7 @@ impl Program {
             seen,
             core: Translator::new(&core)?,
             core_spec: core,
+            cold: true,
             lots,
             rng: Rng::new(machine.seed, id.pid.into()),
             phase: 0,

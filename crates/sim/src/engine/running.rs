@@ -147,8 +147,7 @@ impl Program {
             }
         };
         if matches!(self.work, Work::Accesses { .. }) {
-            let accesses = self.to_warm_up().clamp(measuring.warm_up, MOST_TO_WARM_UP);
-            self.measure(kernel, now, accesses)?;
+            self.cold = true;
             self.changed = true;
         }
         Ok(())
@@ -168,6 +167,11 @@ impl Program {
                 .as_ref()
                 .is_none_or(|pace| now >= pace.at + MEASURE_EVERY);
         if due || self.pace.is_none() {
+            if std::mem::take(&mut self.cold) {
+                let accesses = self.to_warm_up();
+                let accesses = accesses.clamp(measuring.warm_up, MOST_TO_WARM_UP);
+                self.measure(kernel, now, accesses)?;
+            }
             self.changed = false;
             let pace = self.measure(kernel, now, measuring.accesses)?;
             self.pace = Some(pace);
