@@ -5,6 +5,7 @@ use super::figures::{Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
 use super::neighbour::Slowed;
+use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
@@ -108,6 +109,7 @@ pub(super) struct Program {
     /// Time that it owes: faults, frees, its own work for them.
     pub(super) owed_ns: f64,
     pub(super) pace: Option<Pace>,
+    pub(super) swapping: Swapping,
     /// By what the zeroing thread beside it does.
     pub(super) slowed: Option<Slowed>,
     /// The mappings have changed since its accesses were last measured.
@@ -164,6 +166,7 @@ impl Program {
             work: Work::Begin,
             owed_ns: 0.0,
             pace: None,
+            swapping: Swapping::default(),
             slowed: None,
             changed: true,
             windows: BTreeMap::new(),

@@ -179,7 +179,7 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
-        let waits_ns = self.swap_wait_ns(kernel);
+        let waits_ns = self.swap_in(kernel, now, false)?;
         let (
             Some(pace),
             Work::Accesses {
@@ -223,8 +223,9 @@ impl Program {
         self.tally(tally);
         let spent = made * spent_ns;
         self.count_busy(made * ns);
-        if waits_ns > 0.0 {
-            self.fetch(kernel, made)?;
+        self.swapping.made += made;
+        if over {
+            self.swap_in(kernel, now, true)?;
         }
         Ok((spent, over))
     }

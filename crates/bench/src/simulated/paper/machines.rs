@@ -374,7 +374,7 @@ pub static MACHINES: [Table; 8] = [
             27.0,
         )],
         notes: &[
-            "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (30 %).",
+            "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (32 %).",
         ],
     },
     Table {
