@@ -52,7 +52,7 @@ impl Program {
             };
             if matches!(self.work, Work::Begin) {
                 let phase = phase.clone();
-                self.begin(&phase, kernel, at, measuring)?;
+                self.begin(&phase, measuring)?;
                 continue;
             }
             let (spent, over) = match self.work {
@@ -87,13 +87,7 @@ impl Program {
         }
     }
 
-    fn begin(
-        &mut self,
-        phase: &Phase,
-        kernel: &mut Kernel,
-        now: Duration,
-        measuring: Measuring,
-    ) -> Result<(), KernelOrEngine> {
+    fn begin(&mut self, phase: &Phase, measuring: Measuring) -> Result<(), EngineError> {
         let named = |name: &String| {
             let lots = self.lots.iter().enumerate();
             let found = lots.clone().find(|(_, lot)| lot.name == *name);
