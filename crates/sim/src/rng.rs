@@ -29,6 +29,12 @@ impl Rng {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A number of 0-1, all equally likely.
+    pub(crate) fn share(&mut self) -> f64 {
+        const STEPS: f64 = (1u64 << 53) as f64;
+        (self.next() >> 11) as f64 / STEPS
+    }
+
     /// True with this probability (0-1).
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         const STEPS: f64 = (1u64 << 53) as f64;

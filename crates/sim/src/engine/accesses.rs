@@ -12,8 +12,9 @@ use crate::mmu::translation::Access;
 use crate::rng::Rng;
 use crate::workloads::{Pattern, Stream};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use rand_distr::{Distribution, Zipf};
+use rand_distr::{Distribution, Poisson, Zipf};
 use std::ops::Range;
+use std::sync::Arc;
 
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
 const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
@@ -45,6 +46,8 @@ enum Shape {
         /// Of the chances of all ranks, that of the first being 1.
         total: f64,
         order: Scatter,
+        /// How likely one access goes to each page of the part, in their order.
+        chances: Arc<[f32]>,
     },
     /// `at` counts bytes from the begin of the part.
     Stride {
@@ -66,14 +69,26 @@ impl Source {
         let pages = regions.len() as u64 * PER_REGION;
         let shape = match stream.pattern {
             Pattern::Random => Shape::Random,
-            Pattern::Zipf(theta) => Shape::Zipf {
-                law: Zipf::new(pages as f64, theta).ok()?,
-                theta,
-                total: zipf_ranks(pages as f64, theta)
+            Pattern::Zipf(theta) => {
+                let total = zipf_ranks(pages as f64, theta)
                     .map(|(chance, width)| chance * width)
-                    .sum(),
-                order: Scatter::new(pages, rng),
-            },
+                    .sum();
+                let order = Scatter::new(pages, rng);
+                let mut chances = vec![0.0; pages as usize];
+                for rank in 0..pages {
+                    let chance = (rank as f64 + 1.0).powf(-theta) / total;
+                    if let Some(slot) = chances.get_mut(order.of(rank) as usize) {
+                        *slot = chance as f32;
+                    }
+                }
+                Shape::Zipf {
+                    law: Zipf::new(pages as f64, theta).ok()?,
+                    theta,
+                    total,
+                    order,
+                    chances: chances.into(),
+                }
+            }
             Pattern::Stride(bytes) => Shape::Stride { bytes, at: 0 },
         };
         Some(Self {
@@ -216,9 +231,9 @@ impl Source {
                 let pages_per_access = (*bytes as f64 / BASE_PAGE_BYTES as f64).min(1.0);
                 f64::from(pages.count()) / used * pages_per_access
             }
-            Shape::Zipf { .. } => {
-                let each = (0..PAGES_PER_REGION).filter(|page| pages.contains(*page));
-                each.map(|page| self.zipf_chance(number, page)).sum()
+            Shape::Zipf { chances, .. } => {
+                let each = self.zipf_chances(chances, number, pages);
+                each.map(|(_, chance)| chance).sum()
             }
         }
     }
@@ -231,14 +246,8 @@ impl Source {
         mut pages: PageBits,
         rng: &mut Rng,
     ) -> PageBits {
-        if let Shape::Zipf { .. } = self.shape {
-            let mut page = 0;
-            let of = pages;
-            pages.retain(|| {
-                page = of.next(page).unwrap_or(PAGES_PER_REGION - 1) + 1;
-                rng.chance(touched(accesses * self.zipf_chance(number, page - 1)))
-            });
-            return pages;
+        if let Shape::Zipf { chances, .. } = &self.shape {
+            return self.zipf_visited(chances, accesses, number, pages, rng);
         }
         let chance = match self.exposure(accesses) {
             Exposure::Chance(chance) => chance,
@@ -248,20 +257,57 @@ impl Source {
         pages
     }
 
-    /// How likely one access goes to a page, where popularity differs.
-    fn zipf_chance(&self, number: usize, page: u16) -> f64 {
-        let Shape::Zipf {
-            theta,
-            total,
-            order,
-            ..
-        } = &self.shape
-        else {
-            return 0.0;
-        };
-        let place = (number - self.regions.start) as u64 * PER_REGION + u64::from(page);
-        let rank = order.number_at(place) as f64 + 1.0;
-        rank.powf(-theta) / total * self.pages() as f64 / self.used.max(1) as f64
+    /// Where popularity differs: these pages of a region, and how likely one access goes to each.
+    fn zipf_chances<'a>(
+        &self,
+        chances: &'a [f32],
+        number: usize,
+        pages: PageBits,
+    ) -> impl Iterator<Item = (u16, f64)> + 'a {
+        let first = (number - self.regions.start) * usize::from(PAGES_PER_REGION);
+        // Accesses to pages not in use go to others.
+        let others = self.pages() as f64 / self.used.max(1) as f64;
+        let here = chances.get(first..first + usize::from(PAGES_PER_REGION));
+        let all = (0..PAGES_PER_REGION).zip(here.unwrap_or_default());
+        all.filter(move |(page, _)| pages.contains(*page))
+            .map(move |(page, chance)| (page, f64::from(*chance) * others))
+    }
+
+    fn zipf_visited(
+        &self,
+        chances: &[f32],
+        accesses: f64,
+        number: usize,
+        pages: PageBits,
+        rng: &mut Rng,
+    ) -> PageBits {
+        let mut sum = 0.0;
+        let sums: Vec<(f64, u16)> = self
+            .zipf_chances(chances, number, pages)
+            .map(|(page, chance)| {
+                sum += chance * accesses;
+                (sum, page)
+            })
+            .collect();
+        let mut visited = PageBits::EMPTY;
+        if sum > f64::from(2 * PAGES_PER_REGION) {
+            for (page, chance) in self.zipf_chances(chances, number, pages) {
+                if rng.chance(touched(accesses * chance)) {
+                    visited.insert(page);
+                }
+            }
+            return visited;
+        }
+        // So many accesses, each to one of them.
+        let count = Poisson::new(sum).map_or(0.0, |law| law.sample(rng));
+        for _ in 0..count as u64 {
+            let at = rng.share() * sum;
+            let place = sums.partition_point(|(up_to, _)| *up_to < at);
+            if let Some((_, page)) = sums.get(place) {
+                visited.insert(*page);
+            }
+        }
+        visited
     }
 
     /// What `accesses` of it touch.

@@ -47,13 +47,37 @@ pub(super) struct Neighbour {
     recent: Recent,
 }
 
+/// What was worked out for a phase of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slowed {
+    traffic: Traffic,
+    cycles: f64,
+    /// Cycles that an access takes longer.
+    pub(super) by: f64,
+}
+
+/// It is worked out anew when traffic has changed by more than this share.
+const SAME: f64 = 0.02;
+
+impl Slowed {
+    fn holds(&self, traffic: Traffic, cycles: f64) -> bool {
+        let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.max(b);
+        let rates = (self.traffic, traffic);
+        same(rates.0.written, rates.1.written)
+            && same(rates.0.cached, rates.1.cached)
+            && same(self.cycles, cycles)
+    }
+}
+
 /// Lines that a channel writes in a row, a usual length of write queues.
 const WRITE_BATCH: f64 = 32.0;
 /// To turn a channel from reading to writing and back, in nanoseconds (DDR4: write-to-read delay and write latency, about
 /// 7.5 and 10 ns).
 const TURN_NS: f64 = 17.5;
 /// Rounds in which a program's speed and what it finds in the cache settle.
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 10;
+/// Halvings in which the time that a line stays is found, to within 0.1 us.
+const HALVINGS: u32 = 40;
 
 impl Neighbour {
     pub(super) fn new(processor: &Processor) -> Self {
@@ -83,8 +107,18 @@ impl Neighbour {
         *recent = Recent::default();
     }
 
-    /// Cycles that an access of a program takes longer, on average, if it takes `cycles` without.
-    pub(super) fn slowed_by(&self, sources: &[Source], cycles: f64) -> f64 {
+    /// How much longer an access of a program takes, on average, if it takes `cycles` without; `known` is what was worked out
+    /// before.
+    pub(super) fn slowed(&self, sources: &[Source], cycles: f64, known: Option<Slowed>) -> Slowed {
+        let known = known.filter(|known| known.holds(self.traffic, cycles));
+        known.unwrap_or_else(|| Slowed {
+            traffic: self.traffic,
+            cycles,
+            by: self.slowed_by(sources, cycles),
+        })
+    }
+
+    fn slowed_by(&self, sources: &[Source], cycles: f64) -> f64 {
         if self.traffic.written <= 0.0 {
             return 0.0;
         }
@@ -127,7 +161,7 @@ impl Neighbour {
         if brought(high) < lines {
             return high;
         }
-        for _ in 0..100 {
+        for _ in 0..HALVINGS {
             let middle = (low + high) / 2.0;
             if brought(middle) < lines {
                 low = middle;

@@ -5,6 +5,8 @@ use super::course::Course;
 use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
+use super::neighbour::Slowed;
+use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
@@ -103,6 +105,8 @@ pub(super) struct Program {
     pub(super) seen_space: SpaceId,
     pub(super) core: Translator,
     pub(super) core_spec: TranslatorSpec,
+    /// Its caches are empty: a sample made now would not tell what accesses cost in the long run.
+    pub(super) cold: bool,
     pub(super) lots: Vec<Lot>,
     pub(super) rng: Rng,
     pub(super) phase: usize,
@@ -111,6 +115,9 @@ pub(super) struct Program {
     /// Time that it owes: faults, frees, its own work for them.
     pub(super) owed_ns: f64,
     pub(super) pace: Option<Pace>,
+    pub(super) swapping: Swapping,
+    /// By what the zeroing thread beside it does.
+    pub(super) slowed: Option<Slowed>,
     /// The mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
     pub(super) windows: BTreeMap<Viewer, Window>,
@@ -161,6 +168,7 @@ impl Program {
             seen,
             core: Translator::new(&core)?,
             core_spec: core,
+            cold: true,
             lots,
             rng: Rng::new(machine.seed, id.pid.into()),
             phase: 0,
@@ -168,6 +176,8 @@ impl Program {
             work: Work::Begin,
             owed_ns: 0.0,
             pace: None,
+            swapping: Swapping::default(),
+            slowed: None,
             changed: true,
             windows: BTreeMap::new(),
             total: Tally::default(),
@@ -288,6 +298,7 @@ impl Program {
         self.phase_began = now;
         self.work = Work::Begin;
         self.pace = None;
+        self.slowed = None;
         self.phase += 1;
         if self.phase == self.spec.phases.len() && self.rounds < self.spec.repeat {
             self.rounds += 1;

@@ -30,7 +30,7 @@ struct Filling {
 
 /// From one measurement to the next, at least.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// Accesses before the first sample of a phase, at the most.
+/// Accesses before the first sample of a phase, at the most, unless the samples themselves are large.
 const MOST_TO_WARM_UP: u32 = 5_000_000;
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
@@ -61,7 +61,7 @@ impl Program {
             };
             if matches!(self.work, Work::Begin) {
                 let phase = phase.clone();
-                self.begin(&phase, kernel, at, measuring)?;
+                self.begin(&phase, measuring)?;
                 continue;
             }
             let (spent, over) = match self.work {
@@ -96,13 +96,7 @@ impl Program {
         }
     }
 
-    fn begin(
-        &mut self,
-        phase: &Phase,
-        kernel: &mut Kernel,
-        now: Duration,
-        measuring: Measuring,
-    ) -> Result<(), KernelOrEngine> {
+    fn begin(&mut self, phase: &Phase, measuring: Measuring) -> Result<(), EngineError> {
         let named = |name: &String| {
             let lots = self.lots.iter().enumerate();
             let found = lots.clone().find(|(_, lot)| lot.name == *name);
@@ -158,8 +152,7 @@ impl Program {
             }
         };
         if matches!(self.work, Work::Accesses { .. }) {
-            let accesses = self.to_warm_up().clamp(measuring.warm_up, MOST_TO_WARM_UP);
-            self.measure(kernel, now, accesses)?;
+            self.cold = true;
             self.changed = true;
         }
         Ok(())
@@ -179,6 +172,11 @@ impl Program {
                 .as_ref()
                 .is_none_or(|pace| now >= pace.at + MEASURE_EVERY);
         if due || self.pace.is_none() {
+            if std::mem::take(&mut self.cold) {
+                let accesses = self.to_warm_up();
+                let accesses = accesses.min(MOST_TO_WARM_UP).max(measuring.warm_up);
+                self.measure(kernel, now, accesses)?;
+            }
             self.changed = false;
             let pace = self.measure(kernel, now, measuring.accesses)?;
             self.pace = Some(pace);
@@ -186,7 +184,7 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
-        let waits_ns = self.swap_wait_ns(kernel);
+        let waits_ns = self.swap_in(kernel, now, false)?;
         let (
             Some(pace),
             Work::Accesses {
@@ -198,8 +196,10 @@ impl Program {
         else {
             return Ok((0.0, true));
         };
-        let slowed = measuring.neighbour.slowed_by(sources, pace.cycles);
-        let ns = (pace.cycles + slowed) / measuring.ghz;
+        let neighbour = &measuring.neighbour;
+        let slowed = neighbour.slowed(sources, pace.cycles, self.slowed);
+        self.slowed = Some(slowed);
+        let ns = (pace.cycles + slowed.by) / measuring.ghz;
         let spent_ns = ns + *idle_ns;
         let made = left.min(left_ns / (spent_ns + waits_ns));
         *left -= made;
@@ -224,12 +224,13 @@ impl Program {
         // A fraction of an access that rounding leaves undone.
         let over = *left < 0.5;
         let mut tally = pace.tally(made);
-        tally.cycles += made * slowed;
+        tally.cycles += made * slowed.by;
         self.tally(tally);
         let spent = made * spent_ns;
         self.count_busy(made * ns);
-        if waits_ns > 0.0 {
-            self.fetch(kernel, made)?;
+        self.swapping.made += made;
+        if over {
+            self.swap_in(kernel, now, true)?;
         }
         Ok((spent, over))
     }

@@ -11,9 +11,44 @@ use crate::kernel::Kernel;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
+/// What accesses have met of pages in swap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Swapping {
+    /// When it was last worked out; never in this phase.
+    at: Option<Duration>,
+    /// What an access waits for on average, in nanoseconds.
+    waits_ns: f64,
+    /// Accesses made since.
+    pub(super) made: f64,
+}
+
+/// It is worked out so often, at the most.
+const EVERY: Duration = Duration::from_millis(100);
+
 impl Program {
+    /// Brings in what was accessed since this was last done, if that is long enough ago or `must` be; returns the time that
+    /// an access waits from now on, on average, in nanoseconds.
+    pub(super) fn swap_in(
+        &mut self,
+        kernel: &mut Kernel,
+        now: Duration,
+        must: bool,
+    ) -> Result<f64, KernelOrEngine> {
+        let recent = |at| now < at + EVERY;
+        if self.swapping.at.is_some_and(recent) && !must {
+            return Ok(self.swapping.waits_ns);
+        }
+        let made = std::mem::take(&mut self.swapping.made);
+        if made > 0.0 && kernel.has_away(self.space) {
+            self.fetch(kernel, made)?;
+        }
+        self.swapping.at = Some(now).filter(|_| !must);
+        self.swapping.waits_ns = self.swap_wait_ns(kernel);
+        Ok(self.swapping.waits_ns)
+    }
+
     /// Time that an access waits on average because what it goes to is in swap, in nanoseconds.
-    pub(super) fn swap_wait_ns(&self, kernel: &Kernel) -> f64 {
+    fn swap_wait_ns(&self, kernel: &Kernel) -> f64 {
         let Work::Accesses { sources, .. } = &self.work else {
             return 0.0;
         };
@@ -30,7 +65,7 @@ impl Program {
     }
 
     /// Brings in what the last `made` accesses went to.
-    pub(super) fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<(), KernelOrEngine> {
+    fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<(), KernelOrEngine> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, Work::Begin);
         let sources = match &work {

@@ -66,13 +66,17 @@ impl Kernel {
             return self.away_of(block);
         }
         for run in found.frames.iter() {
-            let frame = run.value as u32;
-            // Neighbouring frames, and mostly of one pageblock.
-            for i in 0..run.count {
-                let there = frame + u32::from(i);
-                if self.away_of(block_of(there)).contains(offset_of(there)) {
-                    away.insert(run.first + i);
+            let frames = FrameRun {
+                first: run.value as u32,
+                count: run.count.into(),
+            };
+            let mut page = run.first;
+            for (block, first, count) in frames.by_block() {
+                let there = self.away_of(block).and(PageBits::range(first, count));
+                for (at, pages) in there.each_run() {
+                    away = away.or(PageBits::range(page + (at - first), pages));
                 }
+                page += count;
             }
         }
         away

@@ -42,38 +42,6 @@ impl Scatter {
     }
 }
 
-impl Scatter {
-    /// Which number is sent to `place` (under `count`): [`of`](Self::of) backwards.
-    pub(crate) fn number_at(&self, place: u64) -> u64 {
-        let mut at = place;
-        loop {
-            for key in self.keys.iter().rev() {
-                // The upper half was left as it is, and each shift brings back as much again.
-                let mut shifted = at >> self.half;
-                while shifted != 0 {
-                    at ^= shifted;
-                    shifted >>= self.half;
-                }
-                at = at.wrapping_mul(inverse(key << 3 | 5)) & self.mask;
-                at = (at ^ key) & self.mask;
-            }
-            if at < self.count {
-                return at;
-            }
-        }
-    }
-}
-
-/// What an odd number is multiplied by to make 1, modulo 2^64 (Newton's iteration doubles the bits that are right, of which
-/// there are three at first).
-fn inverse(odd: u64) -> u64 {
-    let mut inverse = odd;
-    for _ in 0..5 {
-        inverse = inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse)));
-    }
-    inverse
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,9 +51,6 @@ mod tests {
         for count in [1, 2, 3, 4, 5, 63, 64, 65, 1000, 4096] {
             let scatter = Scatter::new(count, &mut Rng::new(7, count));
             let order: Vec<u64> = (0..count).map(|n| scatter.of(n)).collect();
-            for (number, place) in (0..).zip(&order) {
-                assert_eq!(scatter.number_at(*place), number);
-            }
             let near = order.windows(2).filter(|w| w[0].abs_diff(w[1]) < 8);
             assert!(count < 1000 || near.count() < count as usize / 20);
             let mut sorted = order;

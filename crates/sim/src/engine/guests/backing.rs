@@ -106,6 +106,7 @@ impl Guest {
             if mostly != self.mostly {
                 program.core_spec = backed_by(program.core_spec, mostly);
                 program.core = Translator::new(&program.core_spec)?;
+                program.cold = true;
                 changed = true;
             }
             if changed {

@@ -29,7 +29,8 @@ impl Engine {
                 }
                 self.settle(number, Some(index));
             }
-            if let Some(guest) = self.guests.get_mut(number) {
+            let guest = self.guests.get_mut(number);
+            if let Some(guest) = guest.filter(|guest| guest.is_alive()) {
                 let done = guest.machine.kernel.step(step);
                 // The host's thread works in the same caches.
                 let hosts = self.measuring.neighbour.traffic;

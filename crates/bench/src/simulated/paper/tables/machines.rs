@@ -198,7 +198,7 @@ pub(super) const FIGURE_10: Table = Table {
     guest: None,
     figures: || beside_zeroing(27.0),
     notes: &[
-        "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (30 %).",
+        "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (32 %).",
     ],
 };
 
