@@ -252,8 +252,5 @@ pub(super) const TABLE_3: Table = Table {
         ]
         .concat()
     },
-    notes: &[
-        "Chosen in each workload: what makes its overhead under base pages.",
-        "Virtual machines are not modelled here yet.",
-    ],
+    notes: &["Chosen in each workload: what makes its overhead under base pages."],
 };
