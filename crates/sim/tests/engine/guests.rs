@@ -267,7 +267,7 @@ fn programs() -> impl Strategy<Value = Workload> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// What must hold of kernels, guests and what each takes the other for is asserted by the engine itself, in debug
     /// builds, after each of its steps.
