@@ -226,9 +226,9 @@ impl Program {
         let mut tally = pace.tally(made);
         tally.cycles += made * slowed.by;
         self.tally(tally);
-        let spent = made * spent_ns;
+        let spent = made * (spent_ns + waits_ns);
         self.count_busy(made * ns);
-        self.swapping.made += made;
+        self.swapping.wait(made);
         if over {
             self.swap_in(kernel, now, true)?;
         }

@@ -19,7 +19,17 @@ pub(super) struct Swapping {
     /// What an access waits for on average, in nanoseconds.
     waits_ns: f64,
     /// Accesses made since.
-    pub(super) made: f64,
+    made: f64,
+    /// What they have waited already, by expectation, in nanoseconds.
+    waited_ns: f64,
+}
+
+impl Swapping {
+    /// So many accesses were made, and each has waited.
+    pub(super) fn wait(&mut self, made: f64) {
+        self.made += made;
+        self.waited_ns += made * self.waits_ns;
+    }
 }
 
 /// It is worked out so often, at the most.
@@ -87,9 +97,17 @@ impl Program {
         for (region, pages) in wanted {
             let time = kernel.fetch(self.space, region, pages);
             self.see(kernel, region)?;
-            self.owed_ns += time?.as_nanos() as f64;
+            self.waited_for(time?);
         }
         Ok(())
+    }
+
+    /// Pages that it accessed have been brought in: it waits for as much as it has not waited already.
+    pub(super) fn waited_for(&mut self, time: Duration) {
+        let time_ns = time.as_nanos() as f64;
+        let already = self.swapping.waited_ns.min(time_ns);
+        self.swapping.waited_ns -= already;
+        self.owed_ns += time_ns - already;
     }
 
     /// Regions of a source with pages in swap that it uses.

@@ -58,6 +58,7 @@ fn each_side_is_managed_by_its_own_policy() {
     let workload = in_guest(accessing(60.0, RANDOM));
     let setup = Setup {
         guest_fragmented: 1.0,
+        sample: 1_000,
         ..fragmented(20.0)
     };
     let promoted = |host, guest| {
@@ -243,6 +244,11 @@ fn programs() -> impl Strategy<Value = Workload> {
             page_ns = 500.0
             {phases}
             [[guest.process.phase]]
+            kind = "fill"
+            area = "data"
+            page_ns = 500.0
+            pages_per_region = 16
+            [[guest.process.phase]]
             kind = "access"
             accesses = 2e5
             stream = [
@@ -261,7 +267,7 @@ fn programs() -> impl Strategy<Value = Workload> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// What must hold of kernels, guests and what each takes the other for is asserted by the engine itself, in debug
     /// builds, after each of its steps.

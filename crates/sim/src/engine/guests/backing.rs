@@ -8,8 +8,8 @@ use crate::mmu::translation::{LeafSize, Tables, Translator, TranslatorSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
-/// Changes are made known to cores so often at the most.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Changes are made known to cores so often at the most: as often as accesses are measured.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Guests of up to this many frames (512 MiB) are checked frame by frame.
 #[cfg(debug_assertions)]

@@ -68,11 +68,15 @@ impl Engine {
         let wanted = wanted.map(|frames| (frames, Access::Read));
         let all: Vec<_> = touched.chain(wanted).collect();
         guest.stale |= !all.is_empty();
-        let mut time = Duration::ZERO;
+        let (mut time, mut swapped_in) = (Duration::ZERO, Duration::ZERO);
         for (frames, access) in all {
-            match self.access(number, frames, access) {
-                Some(took) => time += took,
-                None => return,
+            let Some(took) = self.access(number, frames, access) else {
+                return;
+            };
+            if access == Access::Read {
+                swapped_in += took;
+            } else {
+                time += took;
             }
         }
         let Some(guest) = self.guests.get_mut(number) else {
@@ -81,6 +85,7 @@ impl Engine {
         let payer = payer.and_then(|index| guest.machine.programs.get_mut(index));
         if let Some(program) = payer {
             program.owed_ns += time.as_nanos() as f64;
+            program.waited_for(swapped_in);
         }
     }
 
