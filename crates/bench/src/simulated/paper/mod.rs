@@ -120,7 +120,8 @@ impl Figure {
             paper,
             at_least,
             simulated,
-            error_percent: simulated.map(error).filter(|_| !met),
+            // There is none of nothing.
+            error_percent: simulated.map(error).filter(|e| !met && e.is_finite()),
         })
     }
 }
