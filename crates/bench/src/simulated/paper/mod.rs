@@ -152,7 +152,8 @@ impl Published {
             Self::AtLeast(paper) => paper,
             Self::Range(from, to) => value.clamp(from, to),
         };
-        Some((value / nearest - 1.0) * 100.0)
+        // There is none of nothing.
+        Some((value / nearest - 1.0) * 100.0).filter(|percent| percent.is_finite())
     }
 }
 
@@ -183,6 +184,7 @@ mod tests {
     fn values_are_held_against_what_was_published() {
         assert_eq!(Value(4.0).error_percent(Some(5.0)), Some(25.0));
         assert_eq!(Value(4.0).error_percent(None), None);
+        assert_eq!(Value(0.0).error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).error_percent(Some(3.0)), Some(-25.0));
         assert_eq!(Range(2.0, 4.0).error_percent(Some(3.0)), Some(0.0));
