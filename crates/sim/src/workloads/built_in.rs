@@ -48,8 +48,6 @@ built_in!(
     "table-9a",
     "table-9b",
     "redis-light",
-    "graph500-one",
-    "xsbench-one",
     "figure-9-host-cg",
     "figure-9-guest-cg",
     "figure-9-both-cg",
@@ -91,5 +89,23 @@ mod tests {
             let workload = by_name(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(workload.name, name);
         }
+    }
+
+    #[test]
+    fn a_virtual_machine_can_run_what_another_workload_does() {
+        let text = |name: &str| {
+            format!(
+                "name = \"w\"\nsource = \"\"\n[[guest]]\nname = \"vm\"\nmemory = \"80GiB\"\ncores = 2\n[[guest.workload]]\nname = {name:?}\nstart_s = 60.0\n"
+            )
+        };
+        let parsed = Workload::parse("w", &text("cg")).unwrap_or_else(|error| panic!("{error}"));
+        let cg = by_name("cg").unwrap_or_else(|error| panic!("{error}"));
+        let [guest] = &parsed.guests[..] else {
+            panic!("{:?}", parsed.guests)
+        };
+        assert_eq!(guest.processes[0].phases, cg.processes[0].phases);
+        assert_eq!(guest.processes[0].start_s, 60.0);
+        let error = Workload::parse("w", &text("nobody")).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|told| told.contains("no workload \"nobody\"")));
     }
 }

@@ -13,4 +13,4 @@ pub use built_in::{BUILT_IN, by_name, names};
 pub use error::WorkloadError;
 pub use recorded::Replay;
 pub use size::Size;
-pub use spec::{Area, Content, Guest, Pattern, Phase, Process, Stream, Workload};
+pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Process, Stream, Workload};

@@ -34,8 +34,22 @@ pub struct Guest {
     /// Its virtual cores.
     pub cores: u32,
     /// Who runs in it.
-    #[serde(rename = "process")]
+    #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
+    /// Workloads whose programs run in it too; none are left when it is parsed: their programs are among the others then.
+    #[serde(rename = "workload", default)]
+    pub workloads: Vec<Included>,
+}
+
+/// The programs of another workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Included {
+    /// Which, of those that there are.
+    pub name: String,
+    /// How much later they start, in seconds.
+    #[serde(default)]
+    pub start_s: f64,
 }
 
 /// One program, or several alike.
@@ -203,16 +217,35 @@ fn hundred() -> f64 {
     100.0
 }
 
+impl Process {
+    fn later(self, by_s: f64) -> Self {
+        Self {
+            start_s: self.start_s + by_s,
+            ..self
+        }
+    }
+}
+
 impl Workload {
     /// Reads one; `name` is what errors call it.
     ///
     /// # Errors
     /// Text that is no workload, with line and column; a value out of range, with its key and place.
     pub fn parse(name: &str, text: &str) -> Result<Self, WorkloadError> {
-        let parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
+        let mut parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
             name: name.to_owned(),
             message: error.to_string().trim_end().to_owned(),
         })?;
+        for guest in &mut parsed.guests {
+            for included in std::mem::take(&mut guest.workloads) {
+                let found = super::by_name(&included.name)?;
+                let later = found
+                    .processes
+                    .into_iter()
+                    .map(|p| p.later(included.start_s));
+                guest.processes.extend(later);
+            }
+        }
         parsed.check()?;
         Ok(parsed)
     }
@@ -226,6 +259,7 @@ impl Workload {
             memory,
             cores,
             processes: self.processes,
+            workloads: Vec::new(),
         };
         let guests = std::iter::once(guest).chain(self.guests).collect();
         Self {
@@ -238,10 +272,7 @@ impl Workload {
     /// The same, and the programs and virtual machines of another workload `after_s` seconds later.
     #[must_use]
     pub fn then(mut self, other: Self, after_s: f64) -> Self {
-        let later = |mut process: Process| {
-            process.start_s += after_s;
-            process
-        };
+        let later = |process: Process| process.later(after_s);
         self.name = format!("{}, {}", self.name, other.name);
         self.source = format!("{}\n{}", self.source, other.source);
         self.processes

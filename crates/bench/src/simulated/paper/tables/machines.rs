@@ -110,10 +110,10 @@ pub(super) const FIGURE_8: Table = Table {
         let programs = [
             ("cg, redis-light", "cg.D"),
             ("redis-light, cg", "cg.D"),
-            ("graph500-one, redis-light", "graph500"),
-            ("redis-light, graph500-one", "graph500"),
-            ("xsbench-one, redis-light", "xsbench"),
-            ("redis-light, xsbench-one", "xsbench"),
+            ("graph500, redis-light", "graph500"),
+            ("redis-light, graph500", "graph500"),
+            ("xsbench, redis-light", "xsbench"),
+            ("redis-light, xsbench", "xsbench"),
         ];
         let systems = ["hawkeye-pmu", "hawkeye-g"];
         range(&programs, &systems, Measure::SpeedUp, 1.15, 1.6)
