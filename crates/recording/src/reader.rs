@@ -6,6 +6,7 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_r
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Rows that are decoded together.
 const BATCH_ROWS: usize = 4096;
@@ -16,6 +17,18 @@ enum Source {
     Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
     Flag(ColumnReaderImpl<BoolType>, Vec<bool>),
     Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
+}
+
+/// Has the Parquet library read something: it takes some figures of a file for granted, and panics on damaged ones.
+fn guarded<T>(
+    row: u64,
+    work: impl FnOnce() -> Result<T, RecordingError>,
+) -> Result<T, RecordingError> {
+    // Nothing is read of what a panic has left: the error is the end.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let message = "the file is damaged".to_owned();
+        Err(RecordingError::Read { row, message })
+    })
 }
 
 fn refill<T: DataType>(
@@ -67,7 +80,9 @@ pub(crate) struct TableReader<R: ChunkReader> {
 
 impl<R: ChunkReader + 'static> TableReader<R> {
     pub(crate) fn new(table: &'static Table, input: R) -> Result<Self, RecordingError> {
-        let file = SerializedFileReader::new(input).map_err(RecordingError::NotParquet)?;
+        let file = guarded(0, || {
+            SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
+        })?;
         let places = table.find_in(file.metadata().file_metadata())?;
         Ok(Self {
             file,
@@ -96,10 +111,16 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         }
         self.started = true;
         while self.at >= self.decoded {
-            if self.group_left == 0 && !self.open_group()? {
+            let more = guarded(self.row, || {
+                let open = self.group_left > 0 || self.open_group()?;
+                if open {
+                    self.decode()?;
+                }
+                Ok(open)
+            })?;
+            if !more {
                 return Ok(false);
             }
-            self.decode()?;
         }
         Ok(true)
     }
