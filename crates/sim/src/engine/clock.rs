@@ -40,6 +40,9 @@ impl Engine {
             self.mark_accessed();
             self.see_remapped();
         }
+        // Managers of guests may have worked since the last step.
+        self.settle_guests();
+        self.see_remapped();
         self.arrive();
         self.debug_check();
     }
