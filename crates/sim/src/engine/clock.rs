@@ -5,6 +5,8 @@ use super::guests::Guest;
 use super::measuring::KernelOrEngine;
 use super::neighbour::Traffic;
 use super::program::{Life, Program, Work};
+use super::running::Turn;
+use super::sharing::{self, Demand};
 use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
@@ -25,14 +27,14 @@ impl Engine {
                 return;
             }
             let step = self.next_step().min(target - self.now);
-            let guests = self.guests.iter().map(Guest::busy_cores);
-            let busy = self.busy_programs() + guests.sum::<usize>();
-            let share = (f64::from(self.cores) / busy.max(1) as f64).min(1.0);
-            for index in 0..self.programs.len() {
-                self.run(index, step, share);
+            let guests: Vec<_> = self.guests.iter().map(Guest::demand).collect();
+            let shares = self.shares(&guests);
+            let (own, guests) = shares.split_at(self.programs.len());
+            for (index, share) in own.iter().enumerate() {
+                self.run(index, step, *share);
             }
             self.fill_ahead(step);
-            self.run_guests(step, share);
+            self.run_guests(step, guests);
             let done = self.kernel.step(step);
             let neighbour = &mut self.measuring.neighbour;
             neighbour.note(&done, step, Traffic::default());
@@ -47,9 +49,17 @@ impl Engine {
         self.debug_check();
     }
 
-    /// Programs that would use a core now.
-    pub(super) fn busy_programs(&self) -> usize {
-        self.programs.iter().filter(|p| p.is_busy()).count()
+    /// How much of a core each thread of its programs gets now, and of those that want to run beside them.
+    pub(super) fn shares(&self, beside: &[Demand]) -> Vec<f64> {
+        let own = self.programs.iter().map(Program::demand);
+        let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
+        sharing::shares(self.cores, &demands)
+    }
+
+    /// Threads of its programs that would use a core now.
+    pub(super) fn busy_threads(&self) -> u32 {
+        let each = self.programs.iter().map(|p| p.demand().threads);
+        each.fold(0, u32::saturating_add)
     }
 
     /// A call of the manager's that takes it `time`, in which programs run on.
@@ -100,19 +110,22 @@ impl Engine {
             .max(Duration::from_nanos(1))
     }
 
-    /// Lets one program run for its share of a step.
+    /// Lets one program run for a step, in which each of its threads has this share of a core.
     pub(super) fn run(&mut self, index: usize, step: Duration, share: f64) {
         let (now, measuring) = (self.now, self.measuring);
         // What it owes after a kill of another is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
-            let budget_ns = step.as_nanos() as f64 * share;
-            match program.run(&mut self.kernel, now, budget_ns, measuring) {
+            let turn = Turn {
+                now,
+                step,
+                speed: share * f64::from(program.spec.threads),
+            };
+            match program.run(&mut self.kernel, turn, measuring) {
                 Ok(left_ns) => {
                     program.note(&self.kernel);
                     program.chart(now);
                     if program.current().is_none() {
-                        let ran = Duration::from_nanos(((budget_ns - left_ns) / share) as u64);
-                        self.end(index, Outcome::Done, now + ran);
+                        self.end(index, Outcome::Done, turn.at(left_ns));
                     }
                     return;
                 }

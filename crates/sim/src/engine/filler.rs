@@ -171,11 +171,11 @@ fn scan(
 impl Engine {
     /// Lets the filling thread work for a step that begins now, where there is one and a core for it.
     pub(super) fn fill_ahead(&mut self, step: Duration) {
-        let busy = self.busy_programs();
+        let busy = self.busy_threads();
         let Some(filler) = &mut self.filler else {
             return;
         };
-        if busy >= self.cores as usize {
+        if busy >= self.cores {
             // Others want its core. Who was heard of meanwhile is elsewhere by then.
             self.kernel.take_advances();
             return;

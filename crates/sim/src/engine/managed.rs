@@ -57,7 +57,7 @@ impl Engine {
         // Who sleeps waits for nothing.
         if !matches!(program.work, Work::Waiting(_)) {
             let woken = self.kernel.waited_for_lock(program.space).time;
-            program.owed_ns += (locked + woken).as_nanos() as f64;
+            program.held_up(locked + woken);
         }
         let seen = program.see(&self.kernel, region);
         seen.map_err(|error| MachineError::Other(error.to_string()))

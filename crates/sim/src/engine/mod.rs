@@ -13,7 +13,8 @@
 //! - First touches and frees go through the kernel region by region, all of them; each costs what the kernel says.
 //! - Who pays: a fault, a cold page and a free hold up the program; a collapse holds it up for as long as it can't
 //!   fault; the manager's calls take its own time, on a core of its own, while programs run on; kswapd and the zeroing thread
-//!   have theirs. With more programs busy than cores each gets its share.
+//!   have theirs. With more threads than cores each gets its share, by weight (`sharing.rs`).
+//! - The threads of a program do the same, each on a core of its own: what is said of its accesses holds for each of them.
 //! - Access bits over a window are not those of the sample, which would see the fewer pages the smaller it is: each
 //!   page's bit is set with the probability that one of *all* accesses of the window went to it, worked out from the very
 //!   distribution that the sample is drawn from (`accesses.rs`).
@@ -23,7 +24,7 @@
 //!   cache and time of memory's channels from programs beside it (`neighbour.rs`).
 //! - Virtual machines are machines of the same kind, and processes of their host (`guests/`).
 //!
-//! Left out: programs of several threads; that a page in the TLB doesn't set its access bit again; what programs take from
+//! Left out: locks among threads of a program; that a page in the TLB doesn't set its access bit again; what programs take from
 //! each other's caches and memory bandwidth.
 //!
 //! Deterministic: the same spec, workload and seed give the same figures, whatever else runs.
@@ -45,6 +46,7 @@ mod measuring;
 mod neighbour;
 mod program;
 mod running;
+mod sharing;
 mod swapping;
 
 pub use error::EngineError;

@@ -107,24 +107,30 @@ impl Neighbour {
         *recent = Recent::default();
     }
 
-    /// How much longer an access of a program takes, on average, if it takes `cycles` without; `known` is what was worked out
-    /// before.
-    pub(super) fn slowed(&self, sources: &[Source], cycles: f64, known: Option<Slowed>) -> Slowed {
+    /// How much longer an access of a program of so many threads takes, on average, if it takes `cycles` without; `known` is
+    /// what was worked out before.
+    pub(super) fn slowed(
+        &self,
+        sources: &[Source],
+        threads: u32,
+        cycles: f64,
+        known: Option<Slowed>,
+    ) -> Slowed {
         let known = known.filter(|known| known.holds(self.traffic, cycles));
         known.unwrap_or_else(|| Slowed {
             traffic: self.traffic,
             cycles,
-            by: self.slowed_by(sources, cycles),
+            by: self.slowed_by(sources, threads, cycles),
         })
     }
 
-    fn slowed_by(&self, sources: &[Source], cycles: f64) -> f64 {
+    fn slowed_by(&self, sources: &[Source], threads: u32, cycles: f64) -> f64 {
         if self.traffic.written <= 0.0 {
             return 0.0;
         }
         let mut slower = 0.0;
         for _ in 0..ROUNDS {
-            let per_s = self.ghz * 1e9 / (cycles + slower);
+            let per_s = f64::from(threads) * self.ghz * 1e9 / (cycles + slower);
             // Half the way: what it loses makes it slower, and being slower it loses more.
             slower = (slower + self.extra_cycles(sources, per_s)) / 2.0;
         }
@@ -220,7 +226,7 @@ mod tests {
             traffic: Traffic { written, cached },
             ..Neighbour::new(&HASWELL)
         };
-        neighbour.slowed_by(&[source], 60.0)
+        neighbour.slowed_by(&[source], 1, 60.0)
     }
 
     #[test]

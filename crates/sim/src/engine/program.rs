@@ -6,13 +6,14 @@ use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
 use super::neighbour::Slowed;
+use super::sharing::Demand;
 use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
 use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, TranslatorSpec};
 use crate::rng::Rng;
-use crate::workloads::{Phase, Process};
+use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -112,7 +113,7 @@ pub(super) struct Program {
     pub(super) phase: usize,
     pub(super) rounds: u32,
     pub(super) work: Work,
-    /// Time that it owes: faults, frees, its own work for them.
+    /// Processor time that it owes: faults, frees, its own work for them.
     pub(super) owed_ns: f64,
     pub(super) pace: Option<Pace>,
     pub(super) swapping: Swapping,
@@ -198,9 +199,22 @@ impl Program {
         self.life == Life::Alive
     }
 
-    /// Whether it would use a core now.
+    /// Whether it would use the processor now.
     pub(super) fn is_busy(&self) -> bool {
         self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, Work::Waiting(_)))
+    }
+
+    /// What it would use of the cores now.
+    pub(super) fn demand(&self) -> Demand {
+        Demand {
+            threads: if self.is_busy() { self.spec.threads } else { 0 },
+            weight: f64::from(self.spec.cpu_weight) / f64::from(DEFAULT_CPU_WEIGHT),
+        }
+    }
+
+    /// All its threads wait for so long.
+    pub(super) fn held_up(&mut self, time: Duration) {
+        self.owed_ns += time.as_nanos() as f64 * f64::from(self.spec.threads);
     }
 
     pub(super) fn current(&self) -> Option<&Phase> {

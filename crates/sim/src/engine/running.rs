@@ -35,16 +35,37 @@ const MOST_TO_WARM_UP: u32 = 5_000_000;
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
 
+/// A step of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) now: Duration,
+    pub(super) step: Duration,
+    /// Processor time that its threads have together, by the time that goes by (over 0).
+    pub(super) speed: f64,
+}
+
+impl Turn {
+    /// Processor time, in nanoseconds.
+    fn budget_ns(&self) -> f64 {
+        self.step.as_nanos() as f64 * self.speed
+    }
+
+    /// When so much of the processor time is left.
+    pub(super) fn at(&self, left_ns: f64) -> Duration {
+        let ran = (self.budget_ns() - left_ns) / self.speed;
+        self.now + Duration::from_nanos(ran as u64)
+    }
+}
+
 impl Program {
-    /// Runs for `budget_ns` of processor time, from `now` on; returns what is left when it ends before.
+    /// Runs; returns what processor time is left when it ends before, in nanoseconds.
     pub(super) fn run(
         &mut self,
         kernel: &mut Kernel,
-        now: Duration,
-        budget_ns: f64,
+        turn: Turn,
         measuring: Measuring,
     ) -> Result<f64, KernelOrEngine> {
-        let mut left_ns = budget_ns;
+        let mut left_ns = turn.budget_ns();
         while left_ns > NOTHING_NS {
             if self.owed_ns > 0.0 {
                 let paid = self.owed_ns.min(left_ns);
@@ -55,7 +76,7 @@ impl Program {
                 self.count_kernel_cycles(paid * measuring.ghz);
                 continue;
             }
-            let at = now + Duration::from_nanos((budget_ns - left_ns) as u64);
+            let at = turn.at(left_ns);
             let Some(phase) = self.current() else {
                 return Ok(left_ns);
             };
@@ -69,16 +90,15 @@ impl Program {
                 Work::Regions { .. } => (0.0, self.next_region(kernel)?),
                 Work::Accesses { .. } => self.make_accesses(kernel, at, left_ns, measuring)?,
                 Work::Waiting(ref mut wait) => {
-                    let waited = wait.min(left_ns);
+                    let waited = wait.min(left_ns / turn.speed);
                     *wait -= waited;
-                    (waited, *wait <= 0.0)
+                    (waited * turn.speed, *wait <= 0.0)
                 }
             };
             left_ns -= spent;
             if over && self.owed_ns <= 0.0 {
                 self.note(kernel);
-                let at = now + Duration::from_nanos((budget_ns - left_ns) as u64);
-                self.end_phase(at);
+                self.end_phase(turn.at(left_ns));
             }
         }
         Ok(0.0)
@@ -197,7 +217,8 @@ impl Program {
             return Ok((0.0, true));
         };
         let neighbour = &measuring.neighbour;
-        let slowed = neighbour.slowed(sources, pace.cycles, self.slowed);
+        let threads = self.spec.threads;
+        let slowed = neighbour.slowed(sources, threads, pace.cycles, self.slowed);
         self.slowed = Some(slowed);
         let ns = (pace.cycles + slowed.by) / measuring.ghz;
         let spent_ns = ns + *idle_ns;

@@ -13,4 +13,5 @@ pub use built_in::{BUILT_IN, by_name, names};
 pub use error::WorkloadError;
 pub use recorded::Replay;
 pub use size::Size;
+pub(crate) use spec::DEFAULT_CPU_WEIGHT;
 pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Process, Stream, Workload};

@@ -8,7 +8,7 @@
 //! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
 //! read.
 
-use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
+use super::spec::{Area, Content, DEFAULT_CPU_WEIGHT, Pattern, Phase, Process, Stream, Workload};
 use super::{Size, WorkloadError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::CoverageRow;
@@ -193,6 +193,8 @@ impl Seen {
             count: 1,
             start_s: self.began.as_secs_f64(),
             repeat: 1,
+            threads: 1,
+            cpu_weight: DEFAULT_CPU_WEIGHT,
             areas: areas
                 .iter()
                 .enumerate()

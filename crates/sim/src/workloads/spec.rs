@@ -67,6 +67,13 @@ pub struct Process {
     /// How often it goes through its phases.
     #[serde(default = "one")]
     pub repeat: u32,
+    /// Its threads (1-1024), all of which do what its phases say, each on a core of its own: work is done so much faster.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// What each thread gets of the cores beside those of others where there are too few, in proportion (1-10000; as a
+    /// cgroup's `cpu.weight`).
+    #[serde(default = "usual_weight")]
+    pub cpu_weight: u32,
     /// Its memory, from low addresses to high ones.
     #[serde(rename = "area")]
     pub areas: Vec<Area>,
@@ -129,7 +136,7 @@ pub enum Phase {
     },
     /// Accesses what it has filled.
     Access {
-        /// What its own work takes altogether, without translation, in seconds; or
+        /// What its own work takes altogether, by one thread, without translation, in seconds; or
         ideal_s: Option<f64>,
         /// how many accesses it makes.
         accesses: Option<f64>,
@@ -197,8 +204,15 @@ pub enum Pattern {
     Stride(u64),
 }
 
+/// Weight of a thread of which none is given.
+pub(crate) const DEFAULT_CPU_WEIGHT: u32 = 100;
+
 fn one() -> u32 {
     1
+}
+
+fn usual_weight() -> u32 {
+    DEFAULT_CPU_WEIGHT
 }
 
 fn all() -> [f64; 2] {
@@ -370,6 +384,10 @@ impl Process {
         };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
+        let threads = (1..=1024).contains(&self.threads);
+        at.require("threads", threads, "1 to 1024", self.threads)?;
+        let weight = (1..=10_000).contains(&self.cpu_weight);
+        at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
         at.time("start_s", self.start_s)?;
         at.require("area", !self.areas.is_empty(), "there at least once", 0)?;
         let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();

@@ -8,5 +8,6 @@ mod managing;
 mod phases;
 mod pressure;
 mod sampling;
+mod sharing;
 mod toml;
 mod translation;

@@ -23,6 +23,19 @@ pattern = "random"
 cycles = 10.0
 "#;
 
+/// Examples of the documentation can be run.
+#[test]
+fn what_is_documented_is_right() {
+    let text = include_str!("../../../../docs/workloads.md");
+    let blocks = text.split("```toml\n").skip(1);
+    let examples: Vec<_> = blocks.filter_map(|b| b.split("```").next()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let read = Workload::parse("example", example);
+        assert!(read.is_ok(), "{read:?}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     assert!(Workload::parse("w", RIGHT).is_ok());

@@ -3,6 +3,7 @@
 use crate::engine::figures::{GuestFigures, Outcome};
 use crate::engine::machine::FIRST_PID;
 use crate::engine::program::Life;
+use crate::engine::sharing::Demand;
 use crate::engine::{Engine, EngineError, EngineSpec, GuestSpec};
 use crate::kernel::{HugeAdvice, SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
@@ -129,15 +130,16 @@ impl Guest {
     pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
         self.stale = true;
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
-            program.owed_ns += locked.as_nanos() as f64;
+            program.held_up(locked);
         }
     }
 
-    /// Cores of the host that it would use now.
-    pub(in crate::engine) fn busy_cores(&self) -> usize {
-        self.machine
-            .busy_programs()
-            .min(self.machine.cores as usize)
+    /// What it would use of the host's cores now.
+    pub(in crate::engine) fn demand(&self) -> Demand {
+        Demand {
+            threads: self.machine.busy_threads().min(self.machine.cores),
+            weight: 1.0,
+        }
     }
 
     pub(in crate::engine) fn figures(&self) -> GuestFigures {

@@ -13,19 +13,14 @@ use std::time::Duration;
 const EXIT: Duration = Duration::from_nanos(1_500);
 
 impl Engine {
-    /// Lets all guests run for their share of a step.
-    pub(in crate::engine) fn run_guests(&mut self, step: Duration, share: f64) {
-        for number in 0..self.guests.len() {
-            let programs = self.guests.get(number).map_or(0, |guest| {
-                let all = guest.machine.programs.len();
-                if guest.is_alive() { all } else { 0 }
-            });
-            for index in 0..programs {
+    /// Lets all guests run for a step, in which each core of theirs has this share of one of the host's.
+    pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
+        for (number, share) in shares.iter().enumerate() {
+            let alive = self.guests.get(number).filter(|guest| guest.is_alive());
+            let programs = alive.map_or(Vec::new(), |guest| guest.machine.shares(&[]));
+            for (index, own) in programs.into_iter().enumerate() {
                 if let Some(guest) = self.guests.get_mut(number) {
-                    let inside = &mut guest.machine;
-                    let busy = inside.busy_programs().max(1) as f64;
-                    let own = (f64::from(inside.cores) / busy).min(1.0);
-                    inside.run(index, step, share * own);
+                    guest.machine.run(index, step, share * own);
                 }
                 self.settle(number, Some(index));
             }
