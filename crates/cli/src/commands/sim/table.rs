@@ -4,18 +4,31 @@ use super::output::Entry;
 use bytesize::ByteSize;
 use hawkeye_sim::engine::Outcome;
 
+/// Least width of a column of names.
+const LEAST: usize = 12;
+
+/// As wide as the longest, at least `least`.
+fn width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
+    let widths = texts.map(|text| text.chars().count());
+    widths.fold(least, usize::max)
+}
+
 /// Prints a line for each program of each run.
 pub fn print(entries: &[Entry]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
-    let widths = entries.iter().map(|entry| entry.value.chars().count());
-    let width = widths.max().unwrap_or(0).max(parameter.chars().count());
+    let values = entries.iter().map(|entry| entry.value.as_str());
+    let varied = width(parameter.chars().count(), values);
+    let workload = width(LEAST - 1, entries.iter().map(|e| e.run.workload.as_str()));
+    let system = width(LEAST, entries.iter().map(|e| e.run.system.as_str()));
+    let programs = entries.iter().flat_map(|e| e.run.figures.all_programs());
+    let program = width(LEAST, programs.map(|program| program.name.as_str()));
     // What was varied has a column of its own, where anything was.
-    let before = |text: &str| match width {
+    let before = |text: &str| match varied {
         0 => String::new(),
-        width => format!("{text:<width$} "),
+        varied => format!("{text:<varied$} "),
     };
     println!(
-        "{}{:<11} {:<12} {:<12} {:>9} {:>8} {:>8} {:>10} {:>10} {:>10} {:>8} {:>7}",
+        "{}{:<workload$} {:<system$} {:<program$} {:>9} {:>8} {:>8} {:>10} {:>10} {:>10} {:>8} {:>7}",
         before(parameter),
         "workload",
         "system",
@@ -31,33 +44,33 @@ pub fn print(entries: &[Entry]) {
     );
     for entry in entries {
         let run = &entry.run;
-        for (index, program) in run.figures.all_programs().enumerate() {
+        for (index, figures) in run.figures.all_programs().enumerate() {
             let same = |other: &&Entry| {
                 let alike = other.value == entry.value && other.run.workload == run.workload;
                 alike && other.run.system == "linux-4k"
             };
             let base = entries.iter().find(same);
             let base = base.and_then(|base| base.run.figures.all_programs().nth(index));
-            let ended = program.outcome == Outcome::Done;
-            let base = base.filter(|base| base.outcome == program.outcome && ended);
+            let ended = figures.outcome == Outcome::Done;
+            let base = base.filter(|base| base.outcome == figures.outcome && ended);
             let speed_up = base.map_or("-".to_owned(), |base| {
-                format!("{:.2}", base.wall_s / program.wall_s)
+                format!("{:.2}", base.wall_s / figures.wall_s)
             });
             let bytes = |bytes: u64| ByteSize::b(bytes).display().iec_short().to_string();
             println!(
-                "{}{:<11} {:<12} {:<12} {:>9.1} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
+                "{}{:<workload$} {:<system$} {:<program$} {:>9.1} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
                 before(&entry.value),
                 run.workload,
                 run.system,
-                program.name,
-                program.wall_s,
-                program.overhead_percent,
-                bytes(program.rss_peak_bytes),
-                bytes(program.huge_peak_bytes),
-                program.faults,
+                figures.name,
+                figures.wall_s,
+                figures.overhead_percent,
+                bytes(figures.rss_peak_bytes),
+                bytes(figures.huge_peak_bytes),
+                figures.faults,
                 run.promoted,
                 run.figures.manager_cpu_s,
-                match program.outcome {
+                match figures.outcome {
                     Outcome::Done => "",
                     Outcome::Killed => "  killed: out of memory",
                     Outcome::Unfinished => "  unfinished",
