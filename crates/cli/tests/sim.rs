@@ -209,3 +209,27 @@ fn mistakes_are_told_in_a_sentence() {
         assert!(!error.contains("panicked"), "{error}");
     }
 }
+
+#[test]
+fn a_trace_is_a_workload() {
+    let folder = Folder::new("trace");
+    let put = |file: &str, text: &str| std::fs::write(folder.0.join(file), text).expect("a file");
+    put(
+        "good.lackey",
+        "I  401000,4\n S 555555600000,8\n L 7ffffffe0008,8\n",
+    );
+    put("bad.lackey", " S 555555600000,8\n S here,8\n");
+    let table = folder.done(&format!(
+        "compare --workloads good.lackey,tiny.toml --systems linux-4k,linux {SMALL}"
+    ));
+    assert!(table.contains("good.lackey linux-4k"), "{table}");
+    let told = folder.refused(&format!("run --workload bad.lackey --system linux {SMALL}"));
+    assert!(told.contains("line 2"), "{told}");
+    let lenient = format!("run --workload bad.lackey --system linux --trace-skip-bad {SMALL}");
+    let output = folder.sim(&lenient);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && told.contains("left out: 1"),
+        "{told}"
+    );
+}

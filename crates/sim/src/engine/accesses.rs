@@ -433,6 +433,7 @@ mod tests {
         let area = Area {
             name: "a".to_owned(),
             size: Size(regions << 21),
+            start: None,
         };
         let mut lots = lots(&[area]);
         for number in 0..regions as usize {

@@ -88,8 +88,13 @@ impl Engine {
     }
 
     fn next_step(&self) -> Duration {
-        let filling =
-            |p: &Program| p.is_alive() && matches!(p.work, Work::Begin | Work::Regions { .. });
+        let filling = |p: &Program| {
+            let fills = matches!(
+                p.work,
+                Work::Begin | Work::Regions { .. } | Work::Playing(_)
+            );
+            p.is_alive() && fills
+        };
         let mut longest = STEP;
         let mut next: Option<Duration> = None;
         let machines = self.guests.iter().map(|guest| &*guest.machine);

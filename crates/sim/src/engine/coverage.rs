@@ -27,8 +27,8 @@ pub(super) struct Part {
 
 /// What all accesses of a window did to a region.
 pub(super) struct Marked {
-    /// Pages that were touched for the first time in it.
-    pub(super) filled: PageBits,
+    /// Pages that are known to have been accessed in it.
+    pub(super) touched: PageBits,
     /// How likely each other page in use was accessed.
     pub(super) chance: f64,
     /// Times that each was, on average.
@@ -47,7 +47,7 @@ impl Marked {
         if self.swept {
             1
         } else {
-            scattered + self.filled.runs()
+            scattered + self.touched.runs()
         }
     }
 }
@@ -104,7 +104,7 @@ impl Program {
     }
 
     pub(super) fn parts(&self, window: &Window) -> Vec<Part> {
-        let cpu_s = (window.busy_ns / 1e9).max(1e-9);
+        let cpu_s = cpu_s(window);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
             let source = &exposed.source;
@@ -139,7 +139,8 @@ impl Program {
         let lots = self.lots.iter().enumerate();
         let mut found = lots.filter_map(|(lot, held)| Some((lot, held, held.number(region)?)));
         let (lot, held, number) = found.next()?;
-        let filled = window.filled.get(&region);
+        let known = window.touched.get(&region);
+        let traced = window.walks.get(&region).copied().unwrap_or(0.0);
         let used = held.used(number);
         let (mut missed, mut times, mut walks, mut swept) = (1.0, 0.0, 0.0, false);
         for part in parts {
@@ -153,10 +154,10 @@ impl Program {
             walks += part.walks_per_page;
         }
         Some(Marked {
-            filled: filled.copied().unwrap_or(PageBits::EMPTY),
+            touched: known.copied().unwrap_or(PageBits::EMPTY),
             chance: 1.0 - missed,
             times,
-            walks_per_s: walks * f64::from(used.count()),
+            walks_per_s: walks * f64::from(used.count()) + traced / cpu_s(window),
             swept,
             used,
         })
@@ -173,21 +174,21 @@ impl Program {
         let Some(marked) = self.marked(sample.region, window, parts) else {
             return;
         };
-        let filled = marked.filled;
+        let known = marked.touched;
         if sample.huge {
             let pages = f64::from(marked.used.count());
-            let any = !filled.is_empty() || self.rng.chance(touched(marked.times * pages));
+            let any = !known.is_empty() || self.rng.chance(touched(marked.times * pages));
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };
             sample.runs = u16::from(any);
             sample.walks_per_s = 0;
             return;
         }
         let there = self.faulted(kernel, sample.region);
-        let left = there.minus(filled).count();
+        let left = there.minus(known).count();
         let drawn = draw(left, marked.chance, &mut self.rng);
-        sample.accessed = filled.count() + drawn;
+        sample.accessed = known.count() + drawn;
         sample.walks_per_s = marked.walks_per_s as u32;
-        // Runs of pages drawn independently; what is swept or filled is one.
+        // Runs of pages drawn independently; what is swept or known is one.
         let share = f64::from(drawn) / f64::from(PAGES_PER_REGION);
         let scattered = (f64::from(drawn) * (1.0 - share)).round() as u16;
         sample.runs = match sample.accessed {
@@ -195,6 +196,11 @@ impl Program {
             _ => marked.runs(scattered).max(1),
         };
     }
+}
+
+/// CPU time of a window, in seconds.
+fn cpu_s(window: &Window) -> f64 {
+    (window.busy_ns / 1e9).max(1e-9)
 }
 
 /// How many of so many pages were touched.

@@ -27,6 +27,14 @@ pub enum EngineError {
         /// What it is.
         value: String,
     },
+    /// A trace that can't be read any more.
+    #[error("program {program}: {message}")]
+    Trace {
+        /// Which program.
+        program: String,
+        /// What is wrong with it, and where.
+        message: String,
+    },
     /// A stream over memory that was never filled.
     #[error("program {program} accesses {area} and has filled nothing of it")]
     NothingThere {

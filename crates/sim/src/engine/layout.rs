@@ -28,6 +28,7 @@ pub(super) fn lots(areas: &[Area]) -> Vec<Lot> {
         .iter()
         .map(|area| {
             let regions = area.regions();
+            start = area.start.unwrap_or(start);
             let lot = Lot {
                 name: area.name.clone(),
                 start,

@@ -158,8 +158,8 @@ impl Program {
         Ok(counted)
     }
 
-    /// Makes accesses; those that fault, after the fault.
-    fn access(
+    /// Makes accesses; those that fault, after the fault; those to pages in swap are left out.
+    pub(super) fn access(
         &mut self,
         kernel: &mut Kernel,
         batch: &[Access],

@@ -19,6 +19,7 @@
 //!   page's bit is set with the probability that one of *all* accesses of the window went to it, worked out from the very
 //!   distribution that the sample is drawn from (`accesses.rs`).
 //! - Overhead in a window is the counters' of the sample, by the time each figure held.
+//! - A trace is no distribution: all of its accesses are made, in their order (`playing.rs`).
 //!
 //! - Pages in swap are waited for by whoever accesses them (`swapping.rs`). The zeroing thread takes lines of the last-level
 //!   cache and time of memory's channels from programs beside it (`neighbour.rs`).
@@ -44,6 +45,7 @@ mod machine;
 mod managed;
 mod measuring;
 mod neighbour;
+mod playing;
 mod program;
 mod running;
 mod sharing;

@@ -6,6 +6,7 @@ use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
 use super::measuring::Pace;
 use super::neighbour::Slowed;
+use super::playing::Player;
 use super::sharing::Demand;
 use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
@@ -27,7 +28,7 @@ pub(super) enum Life {
 }
 
 /// Where it is in its phase.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Work {
     /// It begins at the next step.
     Begin,
@@ -45,6 +46,8 @@ pub(super) enum Work {
         idle_ns: f64,
         sources: Vec<Source>,
     },
+    /// A trace.
+    Playing(Box<Player>),
     /// Nanoseconds left.
     Waiting(f64),
 }
@@ -66,8 +69,10 @@ pub(super) struct Window {
     pub(super) opened: Duration,
     /// Accesses by phase and stream.
     pub(super) accesses: BTreeMap<(usize, usize), Exposed>,
-    /// Pages that were touched for the first time.
-    pub(super) filled: BTreeMap<RegionAddr, PageBits>,
+    /// Pages that are known to have been accessed: for the first time, or by a trace.
+    pub(super) touched: BTreeMap<RegionAddr, PageBits>,
+    /// Walks of a trace that ended at base pages.
+    pub(super) walks: BTreeMap<RegionAddr, f64>,
     pub(super) tally: Tally,
     /// CPU time, in nanoseconds.
     pub(super) busy_ns: f64,
@@ -78,7 +83,8 @@ impl Window {
         Self {
             opened: now,
             accesses: BTreeMap::new(),
-            filled: BTreeMap::new(),
+            touched: BTreeMap::new(),
+            walks: BTreeMap::new(),
             tally: Tally::default(),
             busy_ns: 0.0,
         }

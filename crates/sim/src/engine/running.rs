@@ -4,6 +4,7 @@ use super::EngineError;
 use super::accesses::Source;
 use super::measuring::KernelOrEngine;
 use super::neighbour::Neighbour;
+use super::playing::Player;
 use super::program::{Exposed, Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
@@ -89,6 +90,7 @@ impl Program {
                 Work::Begin => (0.0, false),
                 Work::Regions { .. } => (0.0, self.next_region(kernel)?),
                 Work::Accesses { .. } => self.make_accesses(kernel, at, left_ns, measuring)?,
+                Work::Playing(_) => self.play(kernel, at, left_ns, measuring.ghz)?,
                 Work::Waiting(ref mut wait) => {
                     let waited = wait.min(left_ns / turn.speed);
                     *wait -= waited;
@@ -104,7 +106,7 @@ impl Program {
         Ok(0.0)
     }
 
-    fn count_busy(&mut self, ns: f64) {
+    pub(super) fn count_busy(&mut self, ns: f64) {
         for window in self.windows.values_mut() {
             window.busy_ns += ns;
         }
@@ -145,6 +147,7 @@ impl Program {
                 None => Work::Waiting(0.0),
             },
             Phase::Wait { seconds } => Work::Waiting(seconds * 1e9),
+            Phase::Play(tape) => Work::Playing(Box::new(Player::open(&self.spec.name, tape)?)),
             Phase::Access {
                 ideal_s,
                 accesses,
@@ -340,8 +343,8 @@ impl Program {
         self.owed_ns +=
             fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
         for window in self.windows.values_mut() {
-            let filled = window.filled.entry(region).or_insert(PageBits::EMPTY);
-            *filled = filled.or(pages);
+            let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
+            *touched = touched.or(pages);
         }
         Ok(())
     }

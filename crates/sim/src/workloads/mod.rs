@@ -8,6 +8,7 @@ mod error;
 mod recorded;
 mod size;
 mod spec;
+mod traced;
 
 pub use built_in::{BUILT_IN, by_name, names};
 pub use error::WorkloadError;
@@ -15,3 +16,4 @@ pub use recorded::Replay;
 pub use size::Size;
 pub(crate) use spec::DEFAULT_CPU_WEIGHT;
 pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Process, Stream, Workload};
+pub use traced::{Tape, TraceWorkloadError, traced};

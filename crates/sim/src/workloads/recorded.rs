@@ -201,6 +201,7 @@ impl Seen {
                 .map(|(number, area)| Area {
                     name: number.to_string(),
                     size: Size((area.end - area.start) * HUGE_PAGE_BYTES),
+                    start: None,
                 })
                 .collect(),
             phases,

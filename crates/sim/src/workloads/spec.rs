@@ -1,6 +1,6 @@
 //! A workload's data, as it is written in TOML.
 
-use super::{Size, WorkloadError};
+use super::{Size, Tape, WorkloadError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use serde::Deserialize;
 
@@ -90,6 +90,9 @@ pub struct Area {
     pub name: String,
     /// Whole regions of 2 MiB; more is rounded up.
     pub size: Size,
+    /// Its first byte, where it has to lie somewhere: at the begin of a region, behind the areas before it.
+    #[serde(skip)]
+    pub start: Option<u64>,
 }
 
 impl Area {
@@ -166,6 +169,9 @@ pub enum Phase {
         /// For so long.
         seconds: f64,
     },
+    /// Makes the accesses of a trace, whose memory its areas are; not in files of workloads.
+    #[serde(skip)]
+    Play(Tape),
 }
 
 /// Accesses of one kind.
@@ -454,6 +460,18 @@ impl Process {
                 at.time("page_ns", *page_ns)
             }
             Phase::Wait { seconds } => at.time("seconds", *seconds),
+            Phase::Play(tape) => {
+                for (key, cycles) in [
+                    ("cycles_per_instruction", tape.cycles_per_instruction),
+                    ("cycles_per_access", tape.cycles_per_access),
+                ] {
+                    let fits = (0.01..=1e6).contains(&cycles);
+                    at.require(key, fits, "0.01 to 1e6", cycles)?;
+                }
+                let scale = (1.0..=1e9).contains(&tape.scale);
+                at.require("scale", scale, "1 to 1e9", tape.scale)?;
+                at.percent("waited_percent", tape.waited_percent)
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ mod fault_ahead;
 mod guests;
 mod managing;
 mod phases;
+mod playing;
 mod pressure;
 mod sampling;
 mod sharing;

@@ -2,6 +2,7 @@
 
 use super::machine::{Machine, systems, threads, workload};
 use super::output::{Entry, Output};
+use super::trace::Tracing;
 use super::{bar, figures};
 use anyhow::Result;
 use clap::Args;
@@ -17,7 +18,7 @@ pub struct Compare {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
-    /// Workloads, by name or as files.
+    /// Workloads, by name, as files NAME.toml, or traces of memory accesses: see docs/workloads.md.
     #[arg(long, value_name = "W,V", value_delimiter = ',', required = true)]
     workloads: Vec<String>,
 
@@ -29,6 +30,9 @@ pub struct Compare {
     machine: Machine,
 
     #[command(flatten)]
+    tracing: Tracing,
+
+    #[command(flatten)]
     output: Output,
 }
 
@@ -36,7 +40,10 @@ impl Compare {
     /// Does it.
     pub fn execute(self) -> Result<()> {
         let systems = systems(&self.systems)?;
-        let workloads = self.workloads.iter().map(|name| workload(name));
+        let workloads = self
+            .workloads
+            .iter()
+            .map(|name| workload(name, &self.tracing));
         let workloads = workloads.map(|found| Ok(self.machine.place(found?)));
         let workloads: Vec<Workload> = workloads.collect::<Result<_>>()?;
         let setup = self.machine.setup()?;

@@ -1,5 +1,6 @@
 //! The machine and the workloads, as options.
 
+use super::trace::Tracing;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use hawkeye_policy::Rate;
@@ -131,8 +132,13 @@ pub fn workload_text(name: &str) -> Result<String> {
     Ok(found.map_or_else(String::new, |(_, text)| (*text).to_owned()))
 }
 
-/// A workload, by name or as a file.
-pub fn workload(name: &str) -> Result<Workload> {
+/// A workload, by name, as a file, or what a trace has.
+pub fn workload(name: &str, tracing: &Tracing) -> Result<Workload> {
+    let path = Path::new(name);
+    let is_toml = path.extension().is_some_and(|e| e == "toml");
+    if !is_toml && workloads::by_name(name).is_err() && path.is_file() {
+        return tracing.workload(path);
+    }
     Ok(Workload::parse(name, &workload_text(name)?)?)
 }
 

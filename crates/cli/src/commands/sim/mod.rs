@@ -12,6 +12,7 @@ mod predict;
 mod run;
 mod sweep;
 mod table;
+mod trace;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

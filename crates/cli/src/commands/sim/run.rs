@@ -2,6 +2,7 @@
 
 use super::machine::{Machine, workload};
 use super::output::{Entry, Output};
+use super::trace::Tracing;
 use super::{bar, figures};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -25,7 +26,7 @@ pub struct Run {
     #[arg(long, value_name = "S")]
     system: String,
 
-    /// The workload, by name or as a file NAME.toml.
+    /// The workload, by name, as a file NAME.toml, or a trace of memory accesses: see docs/workloads.md.
     #[arg(
         long,
         value_name = "W",
@@ -44,6 +45,9 @@ pub struct Run {
 
     #[command(flatten)]
     machine: Machine,
+
+    #[command(flatten)]
+    tracing: Tracing,
 
     #[command(flatten)]
     output: Output,
@@ -68,7 +72,7 @@ impl Run {
     pub fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
         let workload = match (&self.workload, &self.recording) {
-            (Some(name), _) => workload(name)?,
+            (Some(name), _) => workload(name, &self.tracing)?,
             (None, Some(path)) => replayed(path)?,
             (None, None) => bail!("there is neither a workload nor a recording"),
         };

@@ -13,6 +13,12 @@ fn width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
     widths.fold(least, usize::max)
 }
 
+/// To a tenth, short times to a millisecond.
+fn seconds(time_s: f64) -> String {
+    let digits = if time_s < 10.0 { 3 } else { 1 };
+    format!("{time_s:.digits$}")
+}
+
 /// Prints a line for each program of each run.
 pub fn print(entries: &[Entry]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
@@ -58,12 +64,12 @@ pub fn print(entries: &[Entry]) {
             });
             let bytes = |bytes: u64| ByteSize::b(bytes).display().iec_short().to_string();
             println!(
-                "{}{:<workload$} {:<system$} {:<program$} {:>9.1} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
+                "{}{:<workload$} {:<system$} {:<program$} {:>9} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
                 before(&entry.value),
                 run.workload,
                 run.system,
                 figures.name,
-                figures.wall_s,
+                seconds(figures.wall_s),
                 figures.overhead_percent,
                 bytes(figures.rss_peak_bytes),
                 bytes(figures.huge_peak_bytes),

@@ -67,16 +67,16 @@ impl Guest {
                 for piece in pieces(inside, program.space, sample.region) {
                     let Piece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
-                    let filled = marked.filled.and(here).count();
-                    let others = marked.used.and(here).minus(marked.filled).count();
+                    let known = marked.touched.and(here).count();
+                    let others = marked.used.and(here).minus(marked.touched).count();
                     let drawn = draw(others, marked.chance, &mut program.rng);
                     let share = f64::from(marked.used.and(here).count());
                     let at = accessed.entry(piece.block).or_default();
-                    at.pages += filled + drawn;
+                    at.pages += known + drawn;
                     // As in a sample of its own: what is drawn page by page is scattered.
                     let scattered = 1.0 - f64::from(drawn) / f64::from(PAGES_PER_REGION);
                     at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
-                    at.times += marked.times * share + f64::from(filled);
+                    at.times += marked.times * share + f64::from(known);
                     at.walks_per_s += marked.walks_per_s * share / used;
                 }
             }

@@ -1,0 +1,225 @@
+//! A program whose accesses are those of a trace, all of them, in their order.
+//!
+//! Nothing is drawn here: which pages were accessed, and which regions cause walks, is counted.
+
+use super::EngineError;
+use super::figures::Tally;
+use super::measuring::{KernelOrEngine, Pace};
+use super::program::{Program, Work};
+use crate::bits::PageBits;
+use crate::kernel::{Access as Touch, Kernel};
+use crate::mmu::translation::{Access, Work as CoreWork};
+use crate::trace::{Kind, Trace, TraceError};
+use crate::workloads::Tape;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::io::BufRead;
+use std::time::Duration;
+
+/// Accesses that are made at a time.
+const BATCH: usize = 256;
+/// Of so many batches one is made access by access, to count whose walks they are.
+const ONE_IN: u64 = 16;
+
+/// A trace that is being played.
+#[derive(Debug)]
+pub(super) struct Player {
+    program: String,
+    trace: Trace<Box<dyn BufRead>>,
+    cycles_per_instruction: f64,
+    cycles_per_access: f64,
+    waited_permille: u32,
+    scale: f64,
+    batch: Vec<Access>,
+    batches: u64,
+    /// By how much the last batch took longer than there was time for, in nanoseconds.
+    overdrawn_ns: f64,
+}
+
+impl Player {
+    /// From the beginning.
+    pub(super) fn open(program: &str, tape: &Tape) -> Result<Self, EngineError> {
+        let trace = Trace::open(&tape.path, tape.bad).map_err(|e| told(program, &e))?;
+        Ok(Self {
+            program: program.to_owned(),
+            trace,
+            cycles_per_instruction: tape.cycles_per_instruction,
+            cycles_per_access: tape.cycles_per_access,
+            waited_permille: (tape.waited_percent * 10.0) as u32,
+            scale: tape.scale,
+            batch: Vec::with_capacity(BATCH),
+            batches: 0,
+            overdrawn_ns: 0.0,
+        })
+    }
+
+    /// Reads the next batch; the program's own work for each of its accesses, in cycles.
+    fn read(&mut self) -> Result<f64, EngineError> {
+        self.batch.clear();
+        let mut instructions = 0_u64;
+        while self.batch.len() < BATCH {
+            let Some(next) = self.trace.next() else { break };
+            let next = next.map_err(|error| told(&self.program, &error))?;
+            match next.kind {
+                Kind::Fetch => instructions += 1,
+                _ if !Tape::holds(&next) => {}
+                Kind::Load => self.batch.push(Access::load(next.address)),
+                Kind::Store | Kind::Modify => self.batch.push(Access::store(next.address)),
+            }
+        }
+        let accesses = self.batch.len().max(1) as f64;
+        Ok(match instructions {
+            // The trace has none.
+            0 => self.cycles_per_access,
+            _ => instructions as f64 * self.cycles_per_instruction / accesses,
+        })
+    }
+}
+
+fn told(program: &str, error: &TraceError) -> EngineError {
+    EngineError::Trace {
+        program: program.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+impl Program {
+    /// Makes the accesses of its trace for as long as there is time, or until it has to pay for a fault; what that took, in
+    /// nanoseconds, and whether the trace is over.
+    pub(super) fn play(
+        &mut self,
+        kernel: &mut Kernel,
+        now: Duration,
+        left_ns: f64,
+        ghz: f64,
+    ) -> Result<(f64, bool), KernelOrEngine> {
+        // Put back below: accesses need the rest of the program too.
+        let Work::Playing(mut player) = std::mem::replace(&mut self.work, Work::Begin) else {
+            return Ok((0.0, true));
+        };
+        let played = self.play_on(&mut player, kernel, left_ns, ghz);
+        self.work = Work::Playing(player);
+        let (spent_ns, tally, over) = played?;
+        if tally.accesses > 0.0 {
+            self.pace = Some(Pace {
+                at: now,
+                cycles: tally.cycles / tally.accesses,
+                walk_cycles: tally.walk_cycles / tally.accesses,
+                base_walks: Vec::new(),
+            });
+        }
+        Ok((spent_ns, over))
+    }
+
+    fn play_on(
+        &mut self,
+        player: &mut Player,
+        kernel: &mut Kernel,
+        left_ns: f64,
+        ghz: f64,
+    ) -> Result<(f64, Tally, bool), KernelOrEngine> {
+        let mut spent_ns = std::mem::take(&mut player.overdrawn_ns);
+        let mut played = Tally::default();
+        while spent_ns < left_ns && self.owed_ns <= 0.0 {
+            let own_cycles = player.read()?;
+            if player.batch.is_empty() {
+                return Ok((spent_ns, played, true));
+            }
+            self.touch(kernel, &player.batch)?;
+            let work = CoreWork {
+                millicycles_per_access: (own_cycles * 1000.0) as u32,
+                waited_permille: player.waited_permille,
+            };
+            let before = self.core.counters(self.seen_space);
+            if player.batches % ONE_IN == 0 {
+                for access in player.batch.chunks(1) {
+                    self.access_counted(kernel, access, work, player.scale)?;
+                }
+            } else {
+                self.access(kernel, &player.batch, work)?;
+            }
+            player.batches += 1;
+            let made = self.core.counters(self.seen_space).since(&before);
+            let tally = Tally {
+                accesses: player.scale * made.accesses as f64,
+                cycles: player.scale * made.millicycles as f64 / 1000.0,
+                walk_cycles: player.scale * made.walk_cycles() as f64,
+            };
+            self.tally(tally);
+            played.add(tally);
+            let ns = tally.cycles / ghz;
+            self.count_busy(ns);
+            spent_ns += ns;
+        }
+        player.overdrawn_ns = (spent_ns - left_ns).max(0.0);
+        Ok((spent_ns.min(left_ns), played, false))
+    }
+
+    /// One access, whose walk is its region's.
+    fn access_counted(
+        &mut self,
+        kernel: &mut Kernel,
+        access: &[Access],
+        work: CoreWork,
+        scale: f64,
+    ) -> Result<(), KernelOrEngine> {
+        let walks = |program: &Self| program.core.counters(program.seen_space).walks_by_size[0];
+        let before = walks(self);
+        self.access(kernel, access, work)?;
+        let made = (walks(self) - before) * ONE_IN;
+        if let (Some(access), true) = (access.first(), made > 0) {
+            let region = RegionAddr::containing(access.address());
+            for window in self.windows.values_mut() {
+                *window.walks.entry(region).or_default() += scale * made as f64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages of these accesses are in use from now on, and known to have been accessed; those in swap are brought in. What is
+    /// read has been written by somebody: the kernel, or the program before the trace began.
+    fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<(), KernelOrEngine> {
+        let mut rest = batch;
+        while let Some(first) = rest.first() {
+            let region = RegionAddr::containing(first.address());
+            let same = |a: &&Access| RegionAddr::containing(a.address()) == region;
+            let count = rest.iter().take_while(same).count();
+            let (here, others) = rest.split_at(count);
+            rest = others;
+            let pages = here.iter().fold(PageBits::EMPTY, |pages, access| {
+                let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
+                pages.or(PageBits::range(page as u16, 1))
+            });
+            let new = self.use_pages(region, pages);
+            if !new.is_empty() {
+                let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
+                self.see(kernel, region)?;
+                let ns = touched?.paid.time.as_nanos() as f64;
+                self.fault_ns += ns;
+                self.owed_ns += ns;
+            }
+            for window in self.windows.values_mut() {
+                let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
+                *touched = touched.or(pages);
+            }
+            let away = kernel.away(self.space, region).and(pages);
+            if !away.is_empty() {
+                let time = kernel.fetch(self.space, region, away);
+                self.see(kernel, region)?;
+                self.owed_ns += time?.as_nanos() as f64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages of a region are in use; those that were not.
+    fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
+        let behind = self.lots.partition_point(|lot| lot.start <= region.start());
+        let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));
+        let found = lot.and_then(|lot| Some((lot.number(region)?, lot)));
+        found.map_or(PageBits::EMPTY, |(number, lot)| {
+            let new = pages.minus(lot.used(number));
+            lot.use_pages(number, pages);
+            new
+        })
+    }
+}
