@@ -6,8 +6,8 @@ use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::tuning::Tuning;
 use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Settings, Totals, Wake};
-use hawkeye_policy::policies::{self, PolicySettings, UnknownPolicy};
+use hawkeye_manager::{Machine, Manager, Totals, Wake};
+use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{ProcessSample, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -217,8 +217,7 @@ fn run(
     observer: Option<&mut dyn SampleObserver>,
 ) -> Result<Simulated, SimulateError> {
     let (figures, totals) = if workload.guests.is_empty() {
-        let window = settings(system, setup)?.0.window;
-        alone(manager(system, workload, setup)?, setup, window, observer)
+        alone(manager(system, workload, setup)?, setup, observer)
     } else {
         with_guests(system, workload, setup)?
     };
@@ -251,9 +250,9 @@ type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
-    window: Duration,
     mut observer: Option<&mut dyn SampleObserver>,
 ) -> Ended {
+    let window = manager.settings().window;
     let mut shown = Duration::ZERO;
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
         if let Some(observer) = &mut observer {
@@ -303,15 +302,10 @@ fn manage<M: Machine>(
     machine: M,
     setup: &Setup,
 ) -> Result<Manager<M>, SimulateError> {
-    let (settings, told) = settings(system, setup)?;
+    let (settings, told) = system.settings(setup.rate)?;
+    let (settings, told) = setup.tuning.apply(settings, told)?;
     let policy = policies::by_name(system.policy(), &told)?;
     Ok(Manager::new(machine, policy, settings)?)
-}
-
-/// What a system's manager and policy are set to.
-fn settings(system: &System, setup: &Setup) -> Result<(Settings, PolicySettings), SimulateError> {
-    let (settings, told) = system.settings(setup.rate)?;
-    Ok(setup.tuning.apply(settings, told)?)
 }
 
 /// One run to be made.
