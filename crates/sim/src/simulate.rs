@@ -1,7 +1,7 @@
 //! Workloads on systems: one run, or many at once.
 
 use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
-use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
+use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::tuning::Tuning;
@@ -45,9 +45,7 @@ pub struct Setup {
     pub swap: Option<SwapSpec>,
     /// Same-page merging of the memory of virtual machines, if there is any.
     pub merging: Option<MergeSpec>,
-    /// How free memory is zeroed by systems that do so; `None`: as they do.
-    pub zeroing: Option<ZeroingSpec>,
-    /// Whether they had time to zero all of it before anything starts.
+    /// Whether systems that zero free memory had time to zero all of it before anything starts.
     pub zeroed_before: bool,
     /// Whether systems that can do so fill memory ahead of programs, as on a live machine, in place of zeroing free memory.
     pub fault_ahead: bool,
@@ -71,7 +69,6 @@ impl Default for Setup {
             guest_fragmented: 0.0,
             swap: None,
             merging: None,
-            zeroing: None,
             zeroed_before: true,
             fault_ahead: false,
             longest: Duration::from_secs(100_000),
@@ -136,7 +133,6 @@ impl Setup {
         let fills = |system: &System| self.fault_ahead && system.fills_ahead();
         let zeroing = |system: &System| {
             let own = system.zeroing().filter(|_| !fills(system));
-            let own = own.map(|own| self.zeroing.unwrap_or(own));
             self.tuning.zeroing(own)
         };
         let inside = self.guest_system.as_ref().unwrap_or(system);

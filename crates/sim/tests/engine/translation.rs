@@ -64,10 +64,11 @@ fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
         let setup = hawkeye_sim::simulate::Setup {
             memory_bytes: 80 << 30,
             zeroed_before: false,
-            zeroing: Some(hawkeye_sim::kernel::ZeroingSpec {
-                pages_per_s: 250_000,
-                non_temporal,
-            }),
+            tuning: hawkeye_sim::Tuning {
+                zeroed_pages_per_s: Some(250_000),
+                zeroing_non_temporal: Some(non_temporal),
+                ..hawkeye_sim::Tuning::default()
+            },
             ..small()
         };
         let done = run(system, &workload, &setup);

@@ -2,7 +2,8 @@
 
 use super::translation::TABLE_9_PER_S;
 use super::{Figure, Measure, Published, Table, fragmented, plain, row};
-use hawkeye_sim::kernel::{MergeSpec, SwapSpec, ZeroingSpec};
+use hawkeye_sim::Tuning;
+use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::workloads::Size;
 
@@ -50,10 +51,11 @@ fn guests_fragmented() -> Setup {
 fn zeroing(non_temporal: bool) -> Setup {
     Setup {
         zeroed_before: false,
-        zeroing: Some(ZeroingSpec {
-            pages_per_s: 250_000,
-            non_temporal,
-        }),
+        tuning: Tuning {
+            zeroed_pages_per_s: Some(250_000),
+            zeroing_non_temporal: Some(non_temporal),
+            ..Tuning::default()
+        },
         ..plain()
     }
 }
