@@ -9,5 +9,7 @@ mod phases;
 mod pressure;
 mod sampling;
 mod sharing;
+#[path = "../support/mod.rs"]
+mod support;
 mod toml;
 mod translation;

@@ -1,6 +1,7 @@
 //! What translation costs programs.
 
-use crate::common::{RANDOM, SEQUENTIAL, accessing, run, small};
+use crate::common::{RANDOM, SEQUENTIAL, accessing, parse, run, small};
+use crate::support::reader;
 
 #[test]
 fn random_accesses_gain_by_huge_pages_what_counters_say() {
@@ -30,25 +31,8 @@ fn sequential_accesses_gain_nothing() {
 
 #[test]
 fn programs_share_the_cores() {
-    let text = r#"
-        name = "crowd"
-        source = "a test"
-        [[process]]
-        name = "one"
-        count = 4
-        [[process.area]]
-        name = "data"
-        size = "2MiB"
-        [[process.phase]]
-        kind = "fill"
-        area = "data"
-        page_ns = 1.0
-        [[process.phase]]
-        kind = "access"
-        ideal_s = 1.0
-        stream = [{ area = "data", pattern = "random", cycles = 60.0 }]
-    "#;
-    let workload = crate::common::parse(text);
+    let mut workload = parse(&reader(2, "", 1.0, RANDOM));
+    workload.processes[0].count = 4;
     let on = |cores| {
         let setup = hawkeye_sim::simulate::Setup { cores, ..small() };
         run("linux", &workload, &setup).figures.wall_s
