@@ -46,17 +46,21 @@ pub struct Target {
     links: Links,
 }
 
-impl Target {
-    /// File descriptors that one takes.
-    pub const DESCRIPTORS: usize = size_of::<Links>() / size_of::<OwnedFd>();
-}
-
+/// A link for each program that reads a process.
 struct Links {
     walk: OwnedFd,
     list: OwnedFd,
     scan: OwnedFd,
     marks: OwnedFd,
 }
+
+impl Target {
+    /// File descriptors that one takes: its four links.
+    pub const DESCRIPTORS: usize = 4;
+}
+
+// A link more is a descriptor more.
+const _: () = assert!(size_of::<Links>() == Target::DESCRIPTORS * size_of::<OwnedFd>());
 
 /// What to report of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

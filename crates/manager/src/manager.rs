@@ -288,6 +288,11 @@ impl<M: Machine> Manager<M> {
         &mut self.machine
     }
 
+    /// What it was set to.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The policy's name.
     pub fn policy(&self) -> &'static str {
         self.policy.name()

@@ -1,13 +1,13 @@
 //! Workloads on systems: one run, or many at once.
 
 use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
-use crate::kernel::{KernelCosts, MergeSpec, SwapSpec, ZeroingSpec};
+use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::tuning::Tuning;
 use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Settings, Totals, Wake};
-use hawkeye_policy::policies::{self, PolicySettings, UnknownPolicy};
+use hawkeye_manager::{Machine, Manager, Totals, Wake};
+use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{ProcessSample, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -45,9 +45,7 @@ pub struct Setup {
     pub swap: Option<SwapSpec>,
     /// Same-page merging of the memory of virtual machines, if there is any.
     pub merging: Option<MergeSpec>,
-    /// How free memory is zeroed by systems that do so; `None`: as they do.
-    pub zeroing: Option<ZeroingSpec>,
-    /// Whether they had time to zero all of it before anything starts.
+    /// Whether systems that zero free memory had time to zero all of it before anything starts.
     pub zeroed_before: bool,
     /// Whether systems that can do so fill memory ahead of programs, as on a live machine, in place of zeroing free memory.
     pub fault_ahead: bool,
@@ -71,7 +69,6 @@ impl Default for Setup {
             guest_fragmented: 0.0,
             swap: None,
             merging: None,
-            zeroing: None,
             zeroed_before: true,
             fault_ahead: false,
             longest: Duration::from_secs(100_000),
@@ -136,7 +133,6 @@ impl Setup {
         let fills = |system: &System| self.fault_ahead && system.fills_ahead();
         let zeroing = |system: &System| {
             let own = system.zeroing().filter(|_| !fills(system));
-            let own = own.map(|own| self.zeroing.unwrap_or(own));
             self.tuning.zeroing(own)
         };
         let inside = self.guest_system.as_ref().unwrap_or(system);
@@ -217,8 +213,7 @@ fn run(
     observer: Option<&mut dyn SampleObserver>,
 ) -> Result<Simulated, SimulateError> {
     let (figures, totals) = if workload.guests.is_empty() {
-        let window = settings(system, setup)?.0.window;
-        alone(manager(system, workload, setup)?, setup, window, observer)
+        alone(manager(system, workload, setup)?, setup, observer)
     } else {
         with_guests(system, workload, setup)?
     };
@@ -251,9 +246,9 @@ type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
-    window: Duration,
     mut observer: Option<&mut dyn SampleObserver>,
 ) -> Ended {
+    let window = manager.settings().window;
     let mut shown = Duration::ZERO;
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
         if let Some(observer) = &mut observer {
@@ -303,15 +298,10 @@ fn manage<M: Machine>(
     machine: M,
     setup: &Setup,
 ) -> Result<Manager<M>, SimulateError> {
-    let (settings, told) = settings(system, setup)?;
+    let (settings, told) = system.settings(setup.rate)?;
+    let (settings, told) = setup.tuning.apply(settings, told)?;
     let policy = policies::by_name(system.policy(), &told)?;
     Ok(Manager::new(machine, policy, settings)?)
-}
-
-/// What a system's manager and policy are set to.
-fn settings(system: &System, setup: &Setup) -> Result<(Settings, PolicySettings), SimulateError> {
-    let (settings, told) = system.settings(setup.rate)?;
-    Ok(setup.tuning.apply(settings, told)?)
 }
 
 /// One run to be made.

@@ -31,6 +31,8 @@ pub struct Tuning {
     pub utilisation_percent: Option<f64>,
     /// Base pages that the zeroing thread zeroes per second, where there is one.
     pub zeroed_pages_per_s: Option<u64>,
+    /// Whether its stores go past the caches.
+    pub zeroing_non_temporal: Option<bool>,
 }
 
 impl Tuning {
@@ -81,7 +83,7 @@ impl Tuning {
     pub(crate) fn zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),
-            ..own
+            non_temporal: self.zeroing_non_temporal.unwrap_or(own.non_temporal),
         })
     }
 }

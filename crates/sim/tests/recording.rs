@@ -1,5 +1,7 @@
 //! Recordings: what the simulated manager saw is read back, and replayed on other systems.
 
+mod support;
+
 use hawkeye_policy::ProcessSample;
 use hawkeye_recording::CoverageWriter;
 use hawkeye_sim::engine::Outcome;
@@ -11,27 +13,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The last quarter is hot from the start on.
-const WORKLOAD: &str = r#"
-    name = "test"
-    source = "a test"
-    [[process]]
-    name = "reader"
-    [[process.area]]
-    name = "heap"
-    size = "64MiB"
-    [[process.phase]]
-    kind = "fill"
-    area = "heap"
-    pages_per_region = 256
-    page_ns = 100.0
-    [[process.phase]]
-    kind = "access"
-    ideal_s = 100.0
-    stream = [
-        { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 9999.0, cycles = 60.0 },
-        { area = "heap", pattern = "random", weight = 0.00001, cycles = 60.0 },
-    ]
-"#;
+const HOT_AT_THE_TOP: &str = r#"stream = [
+    { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 9999.0, cycles = 60.0 },
+    { area = "heap", pattern = "random", weight = 0.00001, cycles = 60.0 },
+]"#;
 
 fn setup() -> Setup {
     Setup {
@@ -74,7 +59,8 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
         spoilt,
     };
     let system = systems::by_name("hawkeye-g").unwrap_or_else(|e| panic!("{e}"));
-    let workload = Workload::parse("test", WORKLOAD).unwrap_or_else(|e| panic!("{e}"));
+    let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
+    let workload = Workload::parse("test", &text).unwrap_or_else(|e| panic!("{e}"));
     let plain = simulate(&system, &workload, &setup());
     let observed = simulate_observed(&system, &workload, &setup(), &mut recorder);
     assert_eq!(plain, observed, "looking on changes nothing");

@@ -1,28 +1,14 @@
 //! Parameters are found by their keys, and sweeps come out the same on any number of threads.
 
+mod support;
+
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all, simulate_each};
 use hawkeye_sim::sweep::{Base, Parameter};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const WORKLOAD: &str = r#"
-    name = "test"
-    source = "a test"
-    [[process]]
-    name = "reader"
-    [[process.area]]
-    name = "heap"
-    size = "64MiB"
-    [[process.phase]]
-    kind = "fill"
-    area = "heap"
-    page_ns = 100.0
-    [[process.phase]]
-    kind = "access"
-    ideal_s = 5.0
-    stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]
-"#;
+const POPULAR: &str = r#"stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]"#;
 
 fn base() -> Base {
     Base {
@@ -33,7 +19,7 @@ fn base() -> Base {
             ..Setup::default()
         },
         name: "test".to_owned(),
-        text: WORKLOAD.to_owned(),
+        text: support::reader(64, "", 5.0, POPULAR),
     }
 }
 

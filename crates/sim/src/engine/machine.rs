@@ -70,8 +70,6 @@ pub struct GuestSpec {
 impl EngineSpec {
     /// Accesses in a sample unless set: with them a share of walks of one half is off by 0.4 %.
     pub const DEFAULT_SAMPLE: u32 = 20_000;
-    /// Samples in the one that a phase starts with and that doesn't count: enough to fill the last-level cache with tables.
-    const WARM_UP_SAMPLES: u32 = 100;
 }
 
 /// See the module.
@@ -184,7 +182,6 @@ impl Engine {
             cores: spec.cores,
             measuring: Measuring {
                 accesses: spec.sample,
-                warm_up: spec.sample.saturating_mul(EngineSpec::WARM_UP_SAMPLES),
                 ghz: spec.processor.ghz,
                 neighbour: Neighbour::new(&spec.processor),
             },

@@ -42,16 +42,25 @@ const RAREST: f64 = 1000.0;
 const MOST_TIMES: f64 = 50.0;
 
 /// Times that each line of tables is accessed before the first sample of a phase, so that the caches hold what they hold in
-/// the long run.
+/// the long run;
 const WARM: f64 = 3.0;
+/// but in so many accesses at the most,
+const MOST_TO_WARM_UP: u32 = 5_000_000;
+/// and as many as in so many samples at the least: enough to fill the last-level cache with tables.
+const WARM_UP_SAMPLES: u32 = 100;
 /// Streams with a smaller share of accesses find in the caches what the others leave them.
 const RARE: f64 = 0.05;
 /// Entries of a line of tables.
 const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
-    /// Accesses that a phase begins with before any counts.
-    pub(super) fn to_warm_up(&self) -> u32 {
+    /// Accesses that a phase begins with before any counts, where a sample has so many.
+    pub(super) fn to_warm_up(&self, sample: u32) -> u32 {
+        let least = sample.saturating_mul(WARM_UP_SAMPLES);
+        self.to_warm_tables().min(MOST_TO_WARM_UP).max(least)
+    }
+
+    fn to_warm_tables(&self) -> u32 {
         let Work::Accesses { sources, .. } = &self.work else {
             return 0;
         };

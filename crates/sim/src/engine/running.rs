@@ -15,7 +15,6 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measuring {
     pub(super) accesses: u32,
-    pub(super) warm_up: u32,
     pub(super) ghz: f64,
     pub(super) neighbour: Neighbour,
 }
@@ -31,8 +30,6 @@ struct Filling {
 
 /// From one measurement to the next, at least.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// Accesses before the first sample of a phase, at the most, unless the samples themselves are large.
-const MOST_TO_WARM_UP: u32 = 5_000_000;
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
 
@@ -196,8 +193,7 @@ impl Program {
                 .is_none_or(|pace| now >= pace.at + MEASURE_EVERY);
         if due || self.pace.is_none() {
             if std::mem::take(&mut self.cold) {
-                let accesses = self.to_warm_up();
-                let accesses = accesses.min(MOST_TO_WARM_UP).max(measuring.warm_up);
+                let accesses = self.to_warm_up(measuring.accesses);
                 self.measure(kernel, now, accesses)?;
             }
             self.changed = false;

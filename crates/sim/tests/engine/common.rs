@@ -1,5 +1,6 @@
 //! Small machines and workloads.
 
+use crate::support::reader;
 use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::{Setup, Simulated, simulate};
 use hawkeye_sim::systems;
@@ -35,31 +36,13 @@ pub fn run(system: &str, workload: &Workload, setup: &Setup) -> Simulated {
 
 /// One program with 128 MiB, and what it accesses of it.
 pub fn accessing(ideal_s: f64, streams: &str) -> Workload {
-    parse(&format!(
-        r#"
-        name = "test"
-        source = "a test"
-        [[process]]
-        name = "test"
-        [[process.area]]
-        name = "data"
-        size = "128MiB"
-        [[process.phase]]
-        kind = "fill"
-        area = "data"
-        page_ns = 100.0
-        [[process.phase]]
-        kind = "access"
-        ideal_s = {ideal_s}
-        {streams}
-        "#
-    ))
+    parse(&reader(128, "", ideal_s, streams))
 }
 
-pub const RANDOM: &str = r#"stream = [{ area = "data", pattern = "random", cycles = 60.0 }]"#;
-pub const SEQUENTIAL: &str = r#"stream = [{ area = "data", pattern = { stride = 8 }, cycles = 6.0, waited_percent = 10.0 }]"#;
+pub const RANDOM: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]"#;
+pub const SEQUENTIAL: &str = r#"stream = [{ area = "heap", pattern = { stride = 8 }, cycles = 6.0, waited_percent = 10.0 }]"#;
 /// All accesses but one of 1,000 go to the last quarter; what is left touches few of the other pages in a window.
 pub const HOT_AT_THE_TOP: &str = r#"stream = [
-    { area = "data", part = [0.75, 1.0], pattern = "random", weight = 999.0, cycles = 150.0 },
-    { area = "data", part = [0.0, 0.75], pattern = "random", weight = 1.0, cycles = 150.0 },
+    { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 999.0, cycles = 150.0 },
+    { area = "heap", part = [0.0, 0.75], pattern = "random", weight = 1.0, cycles = 150.0 },
 ]"#;

@@ -87,55 +87,62 @@ fn the_same_seed_gives_the_same_guests() {
     );
 }
 
+/// A guest with one program, which has data of so many MiB and starts after `start_s`; its phases are tables in TOML.
+fn guest(memory_mib: u32, cores: u32, start_s: f64, data_mib: u32, phases: &[String]) -> String {
+    let phases = phases
+        .iter()
+        .map(|phase| format!("[[guest.process.phase]]\n{phase}\n"));
+    let phases: String = phases.collect();
+    format!(
+        r#"
+        [[guest]]
+        name = "guest"
+        memory = "{memory_mib}MiB"
+        cores = {cores}
+        [[guest.process]]
+        name = "test"
+        start_s = {start_s:?}
+        [[guest.process.area]]
+        name = "data"
+        size = "{data_mib}MiB"
+        {phases}
+        "#
+    )
+}
+
+fn fill(page_ns: f64, pages_per_region: u32) -> String {
+    format!(
+        "kind = \"fill\"\narea = \"data\"\npage_ns = {page_ns:?}\npages_per_region = {pages_per_region}"
+    )
+}
+
+fn free(share: f64) -> String {
+    format!("kind = \"free\"\narea = \"data\"\nshare = {share:?}")
+}
+
+fn wait(seconds: f64) -> String {
+    format!("kind = \"wait\"\nseconds = {seconds:?}")
+}
+
+fn access(accesses: f64, streams: &str) -> String {
+    format!("kind = \"access\"\naccesses = {accesses:?}\nstream = [{streams}]")
+}
+
+fn guests(guests: &[String]) -> Workload {
+    parse(&format!(
+        "name = \"guests\"\nsource = \"a test\"\n{}",
+        guests.concat()
+    ))
+}
+
 /// Two guests of 200 MiB on a machine of 256: one fills its memory and gives it back, then the other fills its own.
 fn overcommitted() -> Workload {
-    let guest = |name: &str, start_s: f64, then: &str| {
-        format!(
-            r#"
-            [[guest]]
-            name = "{name}"
-            memory = "200MiB"
-            cores = 2
-            [[guest.process]]
-            name = "{name}"
-            start_s = {start_s}
-            [[guest.process.area]]
-            name = "data"
-            size = "160MiB"
-            [[guest.process.phase]]
-            kind = "fill"
-            area = "data"
-            page_ns = 1000.0
-            {then}
-            "#
-        )
-    };
-    let first = guest(
-        "first",
-        0.0,
-        r#"
-        [[guest.process.phase]]
-        kind = "free"
-        area = "data"
-        share = 1.0
-        [[guest.process.phase]]
-        kind = "wait"
-        seconds = 60.0
-        "#,
-    );
-    let second = guest(
-        "second",
-        30.0,
-        r#"
-        [[guest.process.phase]]
-        kind = "access"
-        accesses = 1e6
-        stream = [{ area = "data", pattern = "random", cycles = 100.0 }]
-        "#,
-    );
-    parse(&format!(
-        "name = \"overcommitted\"\nsource = \"a test\"\n{first}{second}"
-    ))
+    let random = r#"{ area = "data", pattern = "random", cycles = 100.0 }"#;
+    let guest = |start_s, phases: &[String]| guest(200, 2, start_s, 160, phases);
+    guests(&[
+        guest(0.0, &[fill(1000.0, 512), free(1.0), wait(60.0)]),
+        guest(30.0, &[fill(1000.0, 512), access(1e6, random)]),
+    ])
 }
 
 #[test]
@@ -216,54 +223,22 @@ fn pages_in_swap_are_waited_for() {
 /// Workloads of two guests that fill, free and access, on a machine that is too small for them or not.
 fn programs() -> impl Strategy<Value = Workload> {
     let phase = prop_oneof![
-        (0.05f64..1.0)
-            .prop_map(|share| format!("kind = \"free\"\narea = \"data\"\nshare = {share}")),
-        (1u32..=512).prop_map(|pages| format!(
-            "kind = \"fill\"\narea = \"data\"\npage_ns = 500.0\npages_per_region = {pages}"
-        )),
-        (0.5f64..3.0).prop_map(|seconds| format!("kind = \"wait\"\nseconds = {seconds}")),
+        (0.05f64..1.0).prop_map(free),
+        (1u32..=512).prop_map(|pages| fill(500.0, pages)),
+        (0.5f64..3.0).prop_map(wait),
     ];
     let phases = prop::collection::vec(phase, 1..5);
     let guest = (phases, 16u32..60).prop_map(|(phases, mib)| {
-        let phases = phases.iter().map(|phase| format!("[[guest.process.phase]]\n{phase}\n"));
-        let phases: String = phases.collect();
-        format!(
-            r#"
-            [[guest]]
-            name = "guest"
-            memory = "64MiB"
-            cores = 1
-            [[guest.process]]
-            name = "test"
-            [[guest.process.area]]
-            name = "data"
-            size = "{mib}MiB"
-            [[guest.process.phase]]
-            kind = "fill"
-            area = "data"
-            page_ns = 500.0
-            {phases}
-            [[guest.process.phase]]
-            kind = "fill"
-            area = "data"
-            page_ns = 500.0
-            pages_per_region = 16
-            [[guest.process.phase]]
-            kind = "access"
-            accesses = 2e5
-            stream = [
-                {{ area = "data", pattern = {{ zipf = 0.9 }}, cycles = 500.0, stores_percent = 30.0 }},
-                {{ area = "data", part = [0.5, 1.0], pattern = {{ stride = 8192 }}, cycles = 50.0 }},
-            ]
-            "#
-        )
+        let streams = r#"
+            { area = "data", pattern = { zipf = 0.9 }, cycles = 500.0, stores_percent = 30.0 },
+            { area = "data", part = [0.5, 1.0], pattern = { stride = 8192 }, cycles = 50.0 },
+        "#;
+        let before = [fill(500.0, 512)];
+        let after = [fill(500.0, 16), access(2e5, streams)];
+        let phases: Vec<String> = before.into_iter().chain(phases).chain(after).collect();
+        guest(64, 1, 0.0, mib, &phases)
     });
-    prop::collection::vec(guest, 2..=2).prop_map(|guests| {
-        parse(&format!(
-            "name = \"random\"\nsource = \"a test\"\n{}",
-            guests.concat()
-        ))
-    })
+    prop::collection::vec(guest, 2..=2).prop_map(|pair| guests(&pair))
 }
 
 proptest! {

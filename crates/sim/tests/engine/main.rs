@@ -10,5 +10,7 @@ mod playing;
 mod pressure;
 mod sampling;
 mod sharing;
+#[path = "../support/mod.rs"]
+mod support;
 mod toml;
 mod translation;

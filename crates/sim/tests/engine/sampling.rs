@@ -9,7 +9,7 @@ use hawkeye_sim::systems;
 use std::time::Duration;
 
 /// 20,000 cycles of own work for each access: 130,000 accesses a second, to 32,768 pages.
-const SLOW: &str = r#"stream = [{ area = "data", pattern = "random", cycles = 20000.0 }]"#;
+const SLOW: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 20000.0 }]"#;
 
 fn window(sample: u32, window: Duration) -> ProcessSample {
     let setup = Setup { sample, ..small() };

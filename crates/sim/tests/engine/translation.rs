@@ -1,6 +1,7 @@
 //! What translation costs programs.
 
-use crate::common::{RANDOM, SEQUENTIAL, accessing, run, small};
+use crate::common::{RANDOM, SEQUENTIAL, accessing, parse, run, small};
+use crate::support::reader;
 
 #[test]
 fn random_accesses_gain_by_huge_pages_what_counters_say() {
@@ -30,25 +31,8 @@ fn sequential_accesses_gain_nothing() {
 
 #[test]
 fn programs_share_the_cores() {
-    let text = r#"
-        name = "crowd"
-        source = "a test"
-        [[process]]
-        name = "one"
-        count = 4
-        [[process.area]]
-        name = "data"
-        size = "2MiB"
-        [[process.phase]]
-        kind = "fill"
-        area = "data"
-        page_ns = 1.0
-        [[process.phase]]
-        kind = "access"
-        ideal_s = 1.0
-        stream = [{ area = "data", pattern = "random", cycles = 60.0 }]
-    "#;
-    let workload = crate::common::parse(text);
+    let mut workload = parse(&reader(2, "", 1.0, RANDOM));
+    workload.processes[0].count = 4;
     let on = |cores| {
         let setup = hawkeye_sim::simulate::Setup { cores, ..small() };
         run("linux", &workload, &setup).figures.wall_s
@@ -64,10 +48,11 @@ fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
         let setup = hawkeye_sim::simulate::Setup {
             memory_bytes: 80 << 30,
             zeroed_before: false,
-            zeroing: Some(hawkeye_sim::kernel::ZeroingSpec {
-                pages_per_s: 250_000,
-                non_temporal,
-            }),
+            tuning: hawkeye_sim::Tuning {
+                zeroed_pages_per_s: Some(250_000),
+                zeroing_non_temporal: Some(non_temporal),
+                ..hawkeye_sim::Tuning::default()
+            },
             ..small()
         };
         let done = run(system, &workload, &setup);

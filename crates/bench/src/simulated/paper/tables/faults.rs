@@ -1,6 +1,6 @@
 //! HawkEye paper: what first touches cost.
 
-use super::{Measure, Table, plain, row};
+use super::{Measure, Table, of_systems, plain, row, row_and_speed_ups};
 
 pub(super) const TABLE_1: Table = Table {
     name: "table-1",
@@ -11,8 +11,7 @@ pub(super) const TABLE_1: Table = Table {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
-            let named: Vec<_> = SYSTEMS.into_iter().zip(values).collect();
-            row("touch", "touch", measure, &named)
+            row("touch", "touch", measure, &of_systems(SYSTEMS, values))
         };
         [
             all(Measure::MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),
@@ -44,16 +43,7 @@ pub(super) const TABLE_8: Table = Table {
             "hawkeye-pmu",
         ];
         let all = |workload, program, measure, values: [f64; 5]| {
-            let named: Vec<_> = SYSTEMS.into_iter().zip(values).collect();
-            let [base, ..] = values;
-            let faster = |(system, value): &(&'static str, f64)| {
-                let times = matches!(measure, Measure::Seconds);
-                (*system, if times { base / value } else { value / base })
-            };
-            let faster: Vec<_> = named.iter().skip(1).map(faster).collect();
-            let mut rows = row(workload, program, measure, &named);
-            rows.extend(row(workload, program, Measure::SpeedUp, &faster));
-            rows
+            row_and_speed_ups(workload, program, measure, &of_systems(SYSTEMS, values))
         };
         // Values of 2 MiB in 45 GiB.
         let requests = Measure::RequestsPerS(23_040.0);

@@ -1,21 +1,21 @@
 //! HawkEye paper: bloat.
 
-use super::{Measure, Setup, Table, paced, row};
+use super::translation::TABLE_9_PER_S;
+use super::{Measure, Setup, Table, of_systems, paced, row};
 
 /// Table 7: regions promoted per second, by every system alike. Chosen together with the time between deletions (workload
 /// `redis`), so that Ingens comes by each region a few times while keys are deleted.
 const TABLE_7_PER_S: f64 = 200.0;
-/// Figure 1: Table 9's pace.
-const FIGURE_1_PER_S: f64 = 8.4;
 
 fn table_7() -> Setup {
     paced(TABLE_7_PER_S)
 }
 
+/// At Table 9's pace.
 fn figure_1() -> Setup {
     Setup {
         memory_bytes: 48 << 30,
-        ..paced(FIGURE_1_PER_S)
+        ..paced(TABLE_9_PER_S)
     }
 }
 
@@ -28,8 +28,7 @@ pub(super) const TABLE_7: Table = Table {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            let named: Vec<_> = SYSTEMS.into_iter().zip(values).collect();
-            row("redis", "redis", measure, &named)
+            row("redis", "redis", measure, &of_systems(SYSTEMS, values))
         };
         let pressed = |measure, value| {
             row(

@@ -53,6 +53,33 @@ fn row(
     values.iter().map(figure).collect()
 }
 
+/// Values by system, in the order of both.
+fn of_systems<const N: usize>(
+    systems: [&'static str; N],
+    values: [f64; N],
+) -> Vec<(&'static str, f64)> {
+    systems.into_iter().zip(values).collect()
+}
+
+/// A row of times, or of how much is done in a time, for some systems; and how much faster than the first the others are.
+fn row_and_speed_ups(
+    workload: &'static str,
+    program: &'static str,
+    measure: Measure,
+    values: &[(&'static str, f64)],
+) -> Vec<Figure> {
+    let mut rows = row(workload, program, measure, values);
+    if let [(_, base), others @ ..] = values {
+        let speed_up = |(system, value): &(&'static str, f64)| match measure {
+            Measure::Seconds => (*system, base / value),
+            _ => (*system, value / base),
+        };
+        let faster: Vec<_> = others.iter().map(speed_up).collect();
+        rows.extend(row(workload, program, Measure::SpeedUp, &faster));
+    }
+    rows
+}
+
 /// The same where this much or more was published.
 fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
     let bounded = |figure: Figure| Figure {

@@ -1,6 +1,8 @@
 //! HawkEye paper: what translation costs, and how soon promotion ends it.
 
-use super::{Figure, Measure, Setup, Table, at_least, fragmented, plain, row};
+use super::{
+    Figure, Measure, Setup, Table, at_least, fragmented, of_systems, plain, row, row_and_speed_ups,
+};
 
 /// Regions promoted per second, by every system alike, in Table 9.
 ///
@@ -59,20 +61,19 @@ pub(super) const TABLE_9: Table = Table {
     ],
 };
 
-/// Times and speed-ups, for `linux-4k`, `linux`, `ingens-90`, `hawkeye-pmu` and `hawkeye-g`.
+/// Times of several instances of a workload's program, and their speed-ups.
 fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
-    let [base, linux, ingens, pmu, g] = seconds;
-    let named = [
-        ("linux-4k", base),
-        ("linux", linux),
-        ("ingens-90", ingens),
-        ("hawkeye-pmu", pmu),
-        ("hawkeye-g", g),
-    ];
-    let faster = named.map(|(system, seconds)| (system, base / seconds));
-    let mut rows = row(workload, program, Measure::Seconds, &named);
-    rows.extend(row(workload, program, Measure::SpeedUp, &faster[1..]));
-    rows
+    const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
+    let values = of_systems(SYSTEMS, seconds);
+    row_and_speed_ups(workload, program, Measure::Seconds, &values)
+}
+
+fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
+    times("graph500", program, seconds)
+}
+
+fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
+    times("xsbench", program, seconds)
 }
 
 pub(super) const TABLE_5: Table = Table {
@@ -83,16 +84,8 @@ pub(super) const TABLE_5: Table = Table {
     guest: None,
     figures: || {
         [
-            times(
-                "graph500",
-                "graph500",
-                [2284.0, 2230.0, 2265.0, 1998.0, 2013.0],
-            ),
-            times(
-                "xsbench",
-                "xsbench",
-                [2436.0, 2432.0, 2421.0, 2117.0, 2117.0],
-            ),
+            graph500("graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
+            xsbench("xsbench", [2436.0, 2432.0, 2421.0, 2117.0, 2117.0]),
         ]
         .concat()
     },
@@ -195,31 +188,11 @@ pub(super) const FIGURE_7: Table = Table {
             share("graph500", "graph500-1", [100.0, 33.3]),
             share("graph500", "graph500-3", [0.0, 33.3]),
             share("xsbench", "xsbench-1", [100.0, 33.3]),
-            times(
-                "graph500",
-                "graph500-1",
-                [2270.0, 2145.0, 2243.0, 1987.0, 2007.0],
-            ),
-            times(
-                "graph500",
-                "graph500-2",
-                [2289.0, 2252.0, 2253.0, 1994.0, 2013.0],
-            ),
-            times(
-                "graph500",
-                "graph500-3",
-                [2293.0, 2293.0, 2299.0, 2012.0, 2018.0],
-            ),
-            times(
-                "xsbench",
-                "xsbench-1",
-                [2427.0, 2415.0, 2392.0, 2108.0, 2098.0],
-            ),
-            times(
-                "xsbench",
-                "xsbench-3",
-                [2443.0, 2455.0, 2456.0, 2133.0, 2143.0],
-            ),
+            graph500("graph500-1", [2270.0, 2145.0, 2243.0, 1987.0, 2007.0]),
+            graph500("graph500-2", [2289.0, 2252.0, 2253.0, 1994.0, 2013.0]),
+            graph500("graph500-3", [2293.0, 2293.0, 2299.0, 2012.0, 2018.0]),
+            xsbench("xsbench-1", [2427.0, 2415.0, 2392.0, 2108.0, 2098.0]),
+            xsbench("xsbench-3", [2443.0, 2455.0, 2456.0, 2133.0, 2143.0]),
         ]
         .concat()
     },

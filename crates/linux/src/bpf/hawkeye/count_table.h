@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Counts the entries of a last-level table: how many are present, accessed, written, swapped. */
+#ifndef HAWKEYE_COUNT_TABLE_H
+#define HAWKEYE_COUNT_TABLE_H
+
+#include "page_tables.h"
+
+/* Counts a table whose entries are all present and of their own memory; 0 if some are not. */
+static __always_inline int count_full(const u64 *pte, struct region_record *r)
+{
+	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0;
+	u64 before = 0;
+
+	/* In halves, so that the sum of bit 0 can't run into bit 9. */
+	for (u32 half = 0; half < PTES; half += PTES / 2) {
+		u64 map_sum = 0, dirty_sum = 0, accessed_sum = 0, edge_sum = 0;
+
+#pragma clang loop unroll_count(16)
+		for (u32 i = half; i < half + PTES / 2; i++) {
+			u64 e = pte[i];
+			u64 a = e & PTE_ACCESSED;
+
+			map_sum += e & (PTE_PRESENT | PTE_SPECIAL);
+			dirty_sum += e & PTE_DIRTY;
+			accessed_sum += a;
+			edge_sum += a ^ before;
+			before = a;
+		}
+		present += map_sum & 0x1ff;
+		special += map_sum >> 9;
+		written += dirty_sum >> 6;
+		accessed += accessed_sum >> 5;
+		edges += edge_sum >> 5;
+	}
+	if (present != PTES || special)
+		return 0;
+	r->present = present;
+	r->written = written;
+	r->accessed = accessed;
+	/* A run has two edges, but the last one may run off the table. */
+	r->runs = (edges + (before != 0)) / 2;
+	return 1;
+}
+
+/*
+ * The same for any table. Without branches: the verifier follows every path through 512 turns.
+ */
+static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
+{
+	u64 present = 0, accessed = 0, runs = 0, written = 0, zero = 0, swapped = 0;
+	u64 before = 0;
+
+#pragma clang loop unroll_count(8)
+	for (u32 i = 0; i < PTES; i++) {
+		u64 e = pte[i];
+		u64 here = e & PTE_PRESENT;
+		u64 mapped = here | ((e >> 8) & 1);	/* PTE_PROTNONE */
+		u64 shared_zero = (e >> 9) & here;	/* PTE_SPECIAL */
+		u64 a = (e >> 5) & mapped;		/* PTE_ACCESSED */
+		u64 minus = -e;
+
+		/* Or else the compiler makes a branch of what follows. */
+		barrier_var(minus);
+		zero += shared_zero;
+		present += mapped ^ shared_zero;
+		swapped += ((e | minus) >> 63) & ~mapped;
+		written += (e >> 6) & mapped;		/* PTE_DIRTY */
+		accessed += a;
+		runs += a & ~before;
+		before = a;
+	}
+	r->present = present;
+	r->accessed = accessed;
+	r->runs = runs;
+	r->written = written;
+	r->zero_mapped = zero;
+	r->swapped = swapped;
+}
+
+/*
+ * Counts the table that was copied to the page buffer. Not static: the verifier checks such a function once, by
+ * itself, and not on every path that leads to it, which is more than Linux 6.1 allows.
+ */
+__noinline int count_table(struct region_record *r)
+{
+	u64 *pte = page_buffer();
+
+	if (!r || !pte)
+		return 0;
+	if (!count_full(pte, r))
+		count_mixed(pte, r);
+	return 1;
+}
+
+#endif

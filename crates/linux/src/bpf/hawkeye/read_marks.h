@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Tells of a few regions which of their pages are marked accessed, and when that was read. */
+#ifndef HAWKEYE_READ_MARKS_H
+#define HAWKEYE_READ_MARKS_H
+
+#include "page_tables.h"
+#include "walk.h"
+
+u32 marked_regions;
+struct region_marks marks[MAX_MARKED];
+
+/* Which pages of the table in the page buffer are marked accessed. Without branches, as `count_mixed`. */
+__noinline int collect_marks(struct region_marks *m)
+{
+	u64 *pte = page_buffer();
+	u64 present = 0;
+
+	if (!m || !pte)
+		return 0;
+	for (u32 word = 0; word < PTES / 64; word++) {
+		u64 bits = 0;
+
+#pragma clang loop unroll_count(8)
+		for (u32 i = 0; i < 64; i++) {
+			u64 e = pte[word * 64 + i];
+			u64 here = e & PTE_PRESENT;
+			u64 mapped = here | ((e >> 8) & 1);	/* PTE_PROTNONE */
+
+			present += mapped & ~((e >> 9) & here);	/* PTE_SPECIAL: the shared zero page */
+			bits |= ((e >> 5) & mapped) << i;	/* PTE_ACCESSED */
+		}
+		m->accessed[word] = bits;
+	}
+	m->present = present;
+	return 1;
+}
+
+static long mark_step(u32 i, struct walk *w)
+{
+	struct region_marks *m;
+	u64 e;
+
+	if (i >= marked_regions || i >= MAX_MARKED)
+		return 1;
+	m = &marks[i];
+	m->read = 0;
+	w->va = m->va;
+	if (!find_pmd_table(w))
+		return 0;
+	e = entry(w->pmd_table, m->va >> PMD_SHIFT);
+	if (!(e & (PTE_PRESENT | PTE_PROTNONE)))
+		return 0;
+	if (e & PTE_HUGE) {
+		u64 all = e & PTE_ACCESSED ? ~0ull : 0;
+
+		for (u32 word = 0; word < PTES / 64; word++)
+			m->accessed[word] = all;
+		m->present = e & (PTE_RW | PTE_DIRTY) ? PTES : 0;
+		m->huge = 1;
+	} else {
+		if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
+			return 0;
+		if ((entry(w->pmd_table, m->va >> PMD_SHIFT) ^ e) & ~(PTE_ACCESSED | PTE_DIRTY))
+			return 0;
+		collect_marks(m);
+		m->huge = 0;
+	}
+	m->at_ns = bpf_ktime_get_ns();
+	m->read = 1;
+	return 0;
+}
+
+SEC("iter/task")
+int read_marks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct walk w = {};
+
+	if (!task)
+		return 0;
+	w.pgd = root_of(task);
+	w.copy = page_buffer();
+	if (!w.pgd || !w.copy)
+		return 0;
+	bpf_loop(MAX_MARKED, mark_step, &w, 0);
+	result.alive = root_of(task) == w.pgd;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,180 @@
+//! What can happen, and how it is told.
+
+use hawkeye_policy::{CoverageSource, Hold, ProcessId, Reason, RegionAddr, StretchedBy};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::time::Duration;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A process was sampled.
+    Sampled {
+        /// Which.
+        process: ProcessId,
+        /// Where access figures come from.
+        source: CoverageSource,
+        /// Regions with anything in them.
+        regions: usize,
+        /// Of these, huge.
+        huge: usize,
+        /// Base pages accessed.
+        accessed_pages: u64,
+    },
+    /// Windows are further apart than asked for.
+    Stretched {
+        /// Why.
+        because: StretchedBy,
+    },
+    /// A region became huge.
+    Promoted {
+        /// Whose.
+        process: ProcessId,
+        /// Which.
+        region: RegionAddr,
+        /// Why this one.
+        reason: Reason,
+        /// How long the call took.
+        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        took: Duration,
+    },
+    /// The kernel refused a promotion; it will be tried again after a cool-down.
+    Refused {
+        /// Whose.
+        process: ProcessId,
+        /// Which.
+        region: RegionAddr,
+        /// The error's name.
+        errno: &'static str,
+    },
+    /// A candidate was passed over because its owner has freed some of it.
+    Freed {
+        /// Whose.
+        process: ProcessId,
+        /// Which.
+        region: RegionAddr,
+    },
+    /// A huge page was split and its zero pages given back.
+    Recovered {
+        /// Whose.
+        process: ProcessId,
+        /// Which.
+        region: RegionAddr,
+        /// Why.
+        reason: Reason,
+        /// Memory given back.
+        bytes: u64,
+        /// How long the calls took together.
+        #[serde(rename = "took_s", serialize_with = "as_seconds")]
+        took: Duration,
+    },
+    /// Promotion was held back, or goes on (`None`).
+    Held {
+        /// Why.
+        hold: Option<Hold>,
+    },
+    /// Somebody asked that nothing be done to any process for a while.
+    Paused,
+    /// Management goes on after a pause.
+    Resumed,
+    /// The configuration was read again.
+    Reloaded {
+        /// Why it was refused and the old one kept, if it was.
+        refused: Option<String>,
+    },
+    /// Something went wrong that is nobody's region.
+    Trouble {
+        /// What.
+        message: String,
+    },
+}
+
+impl Event {
+    /// The process concerned, if it is one.
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::Sampled { process, .. }
+            | Self::Promoted { process, .. }
+            | Self::Refused { process, .. }
+            | Self::Freed { process, .. }
+            | Self::Recovered { process, .. } => Some(*process),
+            Self::Stretched { .. }
+            | Self::Held { .. }
+            | Self::Paused
+            | Self::Resumed
+            | Self::Reloaded { .. }
+            | Self::Trouble { .. } => None,
+        }
+    }
+
+    /// The region concerned, if it is one.
+    pub fn region(&self) -> Option<RegionAddr> {
+        match self {
+            Self::Promoted { region, .. }
+            | Self::Refused { region, .. }
+            | Self::Freed { region, .. }
+            | Self::Recovered { region, .. } => Some(*region),
+            _ => None,
+        }
+    }
+}
+
+/// What happened, without whose and where.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |took: &Duration| took.as_secs_f64() * 1e3;
+        match self {
+            Self::Sampled {
+                regions,
+                huge,
+                accessed_pages,
+                ..
+            } => write!(
+                f,
+                "sampled: {regions} regions, {huge} huge, {accessed_pages} base pages accessed"
+            ),
+            Self::Stretched { because } => write!(f, "windows further apart: {because}"),
+            Self::Promoted { reason, took, .. } => {
+                write!(f, "promoted in {:.1} ms: {reason}", ms(took))
+            }
+            Self::Refused { errno, .. } => write!(f, "the kernel refused: {errno}"),
+            Self::Freed { .. } => f.write_str("passed over: its owner was freeing it"),
+            Self::Recovered {
+                reason,
+                bytes,
+                took,
+                ..
+            } => write!(
+                f,
+                "split, {} KiB recovered in {:.1} ms: {reason}",
+                bytes >> 10,
+                ms(took)
+            ),
+            Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
+            Self::Held { hold: None } => f.write_str("promotion goes on"),
+            Self::Paused => f.write_str("paused"),
+            Self::Resumed => f.write_str("resumed"),
+            Self::Reloaded { refused: None } => f.write_str("configuration read again"),
+            Self::Reloaded { refused: Some(why) } => {
+                write!(f, "new configuration refused, the old one kept: {why}")
+            }
+            Self::Trouble { message } => f.write_str(message),
+        }
+    }
+}
+
+/// An event and when it happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// Since management began.
+    #[serde(rename = "at_s", serialize_with = "as_seconds")]
+    pub at: Duration,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}

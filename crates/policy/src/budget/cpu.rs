@@ -1,0 +1,187 @@
+//! The manager's own CPU time.
+
+use crate::error::{SettingError, positive_up_to};
+use std::time::Duration;
+
+/// The manager's own CPU time: a share of one core, over any minute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuBudget {
+    percent: f64,
+    /// CPU seconds used in each of the last 60 seconds, at the place of that second modulo 60.
+    used: [f64; SECONDS],
+    /// The second that `used` was last brought up to.
+    second: u64,
+    used_total: Option<Duration>,
+}
+
+/// The budget holds over this many seconds.
+const SECONDS: usize = 60;
+
+impl CpuBudget {
+    /// Share of one core unless set, in per cent (2).
+    pub const DEFAULT_PERCENT: f64 = 2.0;
+
+    /// A budget of `percent` of one core (over 0, at most 100).
+    pub fn new(percent: f64) -> Result<Self, SettingError> {
+        let percent = positive_up_to(
+            100.0,
+            percent,
+            "CPU budget (% of one core)",
+            "over 0 and at most 100",
+        )?;
+        Ok(Self::of(percent))
+    }
+
+    fn of(percent: f64) -> Self {
+        Self {
+            percent,
+            used: [0.0; SECONDS],
+            second: 0,
+            used_total: None,
+        }
+    }
+
+    /// Share of one core, in per cent.
+    pub fn percent(&self) -> f64 {
+        self.percent
+    }
+
+    /// Told how much CPU time the manager has used in total by `now`. The first call only sets what
+    /// is counted from: starting up is not managing.
+    pub fn update(&mut self, now: Duration, used_total: Duration) {
+        let before = self.used_total.replace(used_total).unwrap_or(used_total);
+        // A clock that went back stands still.
+        let second = now.as_secs().max(self.second);
+        for passed in (self.second + 1..=second).take(SECONDS) {
+            self.used[place(passed)] = 0.0;
+        }
+        if second - self.second >= SECONDS as u64 {
+            self.used = [0.0; SECONDS];
+        }
+        self.second = second;
+        self.used[place(second)] += used_total.saturating_sub(before).as_secs_f64();
+    }
+
+    /// Whether nothing is left.
+    pub fn exhausted(&self, now: Duration) -> bool {
+        self.exhausted_but(now, 0.0)
+    }
+
+    /// What was used over the last minute (of management, while it is younger), in per cent of one
+    /// core.
+    pub fn used_percent(&self, now: Duration) -> f64 {
+        let second = now.as_secs();
+        let seconds = (second + 1).min(SECONDS as u64);
+        self.used_by(second) * 100.0 / seconds as f64
+    }
+
+    /// When something will be left: `now`, or the start of a later second.
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        self.ready_but_at(now, 0.0)
+    }
+
+    /// Whether no more than the share `kept` (0-1) of the budget is left: for work that leaves so much
+    /// to what can't wait.
+    pub fn exhausted_but(&self, now: Duration, kept: f64) -> bool {
+        self.used_by(now.as_secs()) >= self.limit_s() * (1.0 - kept)
+    }
+
+    /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
+    pub fn ready_but_at(&self, now: Duration, kept: f64) -> Duration {
+        if !self.exhausted_but(now, kept) {
+            return now;
+        }
+        let limit_s = self.limit_s() * (1.0 - kept);
+        (now.as_secs() + 1..)
+            .take(SECONDS)
+            .find(|second| self.used_by(*second) < limit_s)
+            .map_or(now, Duration::from_secs)
+    }
+
+    fn limit_s(&self) -> f64 {
+        self.percent / 100.0 * SECONDS as f64
+    }
+
+    /// CPU seconds used in the minute that ends with this second.
+    fn used_by(&self, second: u64) -> f64 {
+        let first = (second + 1).saturating_sub(SECONDS as u64);
+        let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
+        (oldest.max(first)..=self.second)
+            .map(|second| self.used[place(second)])
+            .sum()
+    }
+}
+
+fn place(second: u64) -> usize {
+    (second % SECONDS as u64) as usize
+}
+
+impl Default for CpuBudget {
+    fn default() -> Self {
+        Self::of(Self::DEFAULT_PERCENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cpu_beyond_the_budget_waits_until_the_minute_is_over() {
+        let mut cpu = CpuBudget::default();
+        let start_up = Duration::from_secs(5);
+        cpu.update(at(10), start_up);
+        assert!(!cpu.exhausted(at(10)));
+        // A minute's worth is 1.2 s.
+        cpu.update(at(10), start_up + Duration::from_millis(700));
+        assert!(!cpu.exhausted(at(10)));
+        cpu.update(at(30), start_up + Duration::from_millis(1300));
+        assert!(cpu.exhausted(at(30)));
+        assert!(cpu.exhausted(at(69)));
+        assert_eq!(cpu.ready_at(at(30)), at(70));
+        assert!(!cpu.exhausted(at(70)));
+        assert_eq!(cpu.ready_at(at(75)), at(75));
+    }
+
+    #[test]
+    fn what_is_kept_is_left_to_others() -> Result<(), SettingError> {
+        let mut budget = CpuBudget::new(10.0)?;
+        budget.update(at(0), Duration::ZERO);
+        // Two thirds of 6 s.
+        budget.update(at(1), at(4));
+        assert!(budget.exhausted_but(at(1), 1.0 / 3.0));
+        assert!(!budget.exhausted(at(1)));
+        assert_eq!(budget.ready_at(at(1)), at(1));
+        assert_eq!(budget.ready_but_at(at(1), 1.0 / 3.0), at(61));
+        Ok(())
+    }
+
+    proptest! {
+        /// Work comes in pieces: one may go over the limit, none is begun after that.
+        #[test]
+        fn no_minute_holds_more_than_the_budget_and_one_piece(
+            pieces in proptest::collection::vec((0u64..5_000, 1u64..400), 1..300),
+        ) {
+            let mut cpu = CpuBudget::default();
+            let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
+            cpu.update(now, total);
+            let mut done = Vec::new();
+            for (pause_ms, piece_ms) in pieces {
+                now += Duration::from_millis(pause_ms);
+                now = cpu.ready_at(now);
+                prop_assert!(!cpu.exhausted(now));
+                let piece = Duration::from_millis(piece_ms);
+                (now, total) = (now + piece, total + piece);
+                cpu.update(now, total);
+                done.push((now, piece));
+            }
+            for (end, _) in &done {
+                let minute = done.iter().filter(|(at, _)| at <= end && *at + Duration::from_secs(59) > *end);
+                let used: Duration = minute.map(|(_, piece)| *piece).sum();
+                prop_assert!(used <= Duration::from_millis(1200 + 400), "{used:?}");
+            }
+        }
+    }
+}

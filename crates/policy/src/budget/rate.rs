@@ -1,0 +1,197 @@
+//! So much per second, and what has flowed in by now.
+
+use crate::error::{SettingError, positive_up_to};
+use std::time::Duration;
+
+/// Something per second: over 0 and finite.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// This many per second (over 0, finite).
+    pub fn per_second(rate: f64) -> Result<Self, SettingError> {
+        positive_up_to(
+            f64::MAX,
+            rate,
+            "rate (per second)",
+            "a finite number over 0",
+        )
+        .map(Self)
+    }
+
+    /// How many per second.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// An amount that flows in evenly up to a capacity, and may be drawn below 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservoir {
+    per_second: f64,
+    capacity: f64,
+    /// The amount at `at`.
+    level: f64,
+    at: Duration,
+}
+
+impl Reservoir {
+    pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
+        Self {
+            per_second,
+            capacity,
+            level: capacity,
+            at: Duration::ZERO,
+        }
+    }
+
+    /// The most it holds.
+    pub(crate) fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
+    /// The amount at `now`; a clock that went back stands still.
+    pub(crate) fn level(&self, now: Duration) -> f64 {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        (self.level + self.per_second * passed).min(self.capacity)
+    }
+
+    pub(crate) fn draw(&mut self, now: Duration, amount: f64) {
+        self.level = (self.level(now) - amount).min(self.capacity);
+        self.at = self.at.max(now);
+    }
+
+    /// When there will be `amount`, not before `now`.
+    pub(crate) fn reaches(&self, now: Duration, amount: f64) -> Duration {
+        let missing = amount - self.level(now);
+        if missing <= 0.0 {
+            return now;
+        }
+        let wait = Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX);
+        // A nanosecond more, so that rounding doesn't leave it just short.
+        now.saturating_add(wait)
+            .saturating_add(Duration::from_nanos(1))
+    }
+}
+
+/// At most `rate * t + burst` in any time `t`. Full at first.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket(Reservoir);
+
+impl TokenBucket {
+    /// A bucket that fills with `rate` up to `burst` tokens (at least 1, finite: less would never
+    /// let anything pass).
+    pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
+        if !(burst.is_finite() && burst >= 1.0) {
+            return Err(SettingError::new(
+                "burst",
+                burst,
+                "a finite number of at least 1",
+            ));
+        }
+        Ok(Self(Reservoir::full(rate.get(), burst)))
+    }
+
+    /// A bucket that holds what flows in within a second, and at least one token.
+    pub fn one_second(rate: Rate) -> Self {
+        Self(Reservoir::full(rate.get(), rate.get().max(1.0)))
+    }
+
+    /// Takes `n` tokens, or none when there are fewer; whether it did.
+    pub fn take(&mut self, now: Duration, n: u32) -> bool {
+        let enough = self.0.level(now) >= f64::from(n);
+        if enough {
+            self.0.draw(now, f64::from(n));
+        }
+        enough
+    }
+
+    /// Returns `n` tokens that were taken and came to nothing.
+    pub fn give_back(&mut self, n: u32) {
+        self.0.draw(self.0.at, -f64::from(n));
+    }
+
+    /// When a token can be taken: `now`, or later.
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        self.0.reaches(now, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_positive_and_finite() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Rate::per_second(bad).is_err(), "{bad}");
+        }
+        let error = Rate::per_second(-1.0).map_err(|e| e.to_string());
+        assert_eq!(
+            error,
+            Err("rate (per second) must be a finite number over 0, not -1".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_bucket_is_full_at_first_and_fills_again() -> Result<(), SettingError> {
+        let rate = Rate::per_second(0.5)?;
+        assert!(TokenBucket::new(rate, 0.5).is_err());
+        let mut bucket = TokenBucket::new(rate, 2.0)?;
+        assert!(!bucket.take(at(5), 3));
+        assert!(bucket.take(at(5), 2));
+        assert!(!bucket.take(at(5), 1));
+        assert!(bucket.ready_at(at(5)) >= at(7));
+        assert!(bucket.take(bucket.ready_at(at(5)), 1));
+        bucket.give_back(9);
+        assert!(!bucket.take(at(8), 3), "no more than the burst");
+        assert!(bucket.take(at(8), 2));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_the_burst(
+            rate in 0.01..1000.0f64,
+            burst in 1.0..100.0f64,
+            steps in prop::collection::vec((0u64..2_000_000_000, 0u32..20), 1..200),
+        ) {
+            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut now = Duration::ZERO;
+            let mut takes: Vec<(Duration, f64)> = Vec::new();
+            for (wait, n) in steps {
+                now += Duration::from_nanos(wait);
+                if bucket.take(now, n) {
+                    takes.push((now, f64::from(n)));
+                }
+                // In whatever time up to now, not only from the start: an idle bucket saves up no
+                // more than the burst.
+                let mut taken = 0.0;
+                for (since, n) in takes.iter().rev() {
+                    taken += n;
+                    let passed = (now - *since).as_secs_f64();
+                    prop_assert!(taken <= rate * passed + burst + 1e-6);
+                }
+            }
+        }
+
+        #[test]
+        fn ready_means_ready(
+            rate in 0.001..1000.0f64,
+            burst in 1.0..100.0f64,
+            waits in prop::collection::vec(0u64..5_000_000_000, 1..50),
+        ) {
+            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut now = Duration::ZERO;
+            for wait in waits {
+                now += Duration::from_nanos(wait);
+                while bucket.take(now, 1) {}
+                let ready = bucket.ready_at(now);
+                prop_assert!(ready > now);
+                prop_assert!(bucket.clone().take(ready, 1));
+            }
+        }
+    }
+}

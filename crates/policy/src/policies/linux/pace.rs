@@ -1,0 +1,93 @@
+//! How fast khugepaged is.
+
+use crate::budget::{Rate, TokenBucket};
+use crate::page::PAGES_PER_REGION;
+use std::time::Duration;
+
+/// How fast regions are promoted. Only successes count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// khugepaged's: a batch, then sleep.
+    Khugepaged {
+        /// Base pages in a batch; 512 make one region, and a batch is at least one.
+        pages_to_scan: u32,
+        /// From the start of one batch to the start of the next (the batch itself takes khugepaged
+        /// next to no time).
+        scan_sleep: Duration,
+    },
+    /// This many regions per second.
+    PerSecond(Rate),
+    /// As fast as they are taken.
+    Unlimited,
+}
+
+impl Default for Pace {
+    /// The kernel's defaults: 4096 base pages (8 regions) every 10 s.
+    fn default() -> Self {
+        Self::Khugepaged {
+            pages_to_scan: 4096,
+            scan_sleep: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Keeps to a [`Pace`]. A proposal is spent at once and given back when nothing came of it, so that
+/// any number of proposals can be under way.
+#[derive(Debug)]
+pub(super) enum Pacer {
+    Batches {
+        size: u32,
+        every: Duration,
+        began: Option<Duration>,
+        spent: u32,
+    },
+    PerSecond(TokenBucket),
+    Unlimited,
+}
+
+impl Pacer {
+    pub(super) fn new(pace: Pace) -> Self {
+        match pace {
+            Pace::Khugepaged {
+                pages_to_scan,
+                scan_sleep,
+            } => Self::Batches {
+                size: (pages_to_scan / u32::from(PAGES_PER_REGION)).max(1),
+                every: scan_sleep,
+                began: None,
+                spent: 0,
+            },
+            Pace::PerSecond(rate) => Self::PerSecond(TokenBucket::one_second(rate)),
+            Pace::Unlimited => Self::Unlimited,
+        }
+    }
+
+    pub(super) fn take(&mut self, now: Duration) -> bool {
+        match self {
+            Self::Batches {
+                size,
+                every,
+                began,
+                spent,
+            } => {
+                if began.is_none_or(|began| now >= began.saturating_add(*every)) {
+                    *began = Some(now);
+                    *spent = 0;
+                }
+                let left = *spent < *size;
+                *spent += u32::from(left);
+                left
+            }
+            Self::PerSecond(bucket) => bucket.take(now, 1),
+            Self::Unlimited => true,
+        }
+    }
+
+    pub(super) fn give_back(&mut self) {
+        match self {
+            Self::Batches { spent, .. } => *spent = spent.saturating_sub(1),
+            Self::PerSecond(bucket) => bucket.give_back(1),
+            Self::Unlimited => {}
+        }
+    }
+}

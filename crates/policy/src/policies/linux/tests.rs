@@ -1,0 +1,165 @@
+use super::*;
+use crate::budget::Rate;
+use crate::error::SettingError;
+use crate::testing::{at, huge, observation, process, region, sample};
+
+fn unlimited() -> LinuxOrder {
+    LinuxOrder::new(LinuxSettings {
+        pace: Pace::Unlimited,
+        ..Default::default()
+    })
+}
+
+/// Takes up to `n` proposals at `now` and says that all were carried out.
+fn take(policy: &mut LinuxOrder, now: Duration, n: usize) -> Vec<(u32, u64)> {
+    let mut taken = Vec::new();
+    while taken.len() < n {
+        let Some(p) = policy.next_promotion(now) else {
+            break;
+        };
+        policy.settle(p.process, p.region, Some(Duration::from_micros(400)));
+        taken.push((p.process.pid, p.region.start() >> 21));
+    }
+    taken
+}
+
+fn regions(indices: std::ops::Range<u64>) -> Vec<RegionSample> {
+    indices.map(|i| sample(i, 0)).collect()
+}
+
+#[test]
+fn one_process_before_the_next_in_address_order() {
+    let mut policy = unlimited();
+    policy.observe(&observation(&[(7, regions(1..4)), (3, regions(0..2))]));
+    assert_eq!(
+        take(&mut policy, at(0), 9),
+        [(7, 1), (7, 2), (7, 3), (3, 0), (3, 1)]
+    );
+}
+
+#[test]
+fn eight_regions_every_ten_seconds() {
+    let mut policy = LinuxOrder::new(LinuxSettings::default());
+    policy.observe(&observation(&[(1, regions(0..30))]));
+    assert_eq!(take(&mut policy, at(0), 99).len(), 8);
+    assert_eq!(take(&mut policy, at(9), 99).len(), 0);
+    assert_eq!(take(&mut policy, at(10), 99).len(), 8);
+    // Time without anything to do is not saved up.
+    assert_eq!(take(&mut policy, at(100), 99).len(), 8);
+}
+
+#[test]
+fn only_successes_count() {
+    let mut policy = LinuxOrder::new(LinuxSettings::default());
+    policy.observe(&observation(&[(1, regions(0..30))]));
+    for _ in 0..5 {
+        let proposal = policy.next_promotion(at(0)).map(|p| (p.process, p.region));
+        let Some((process, region)) = proposal else {
+            panic!("failures were counted")
+        };
+        policy.settle(process, region, None);
+        // Told twice, counted once.
+        policy.settle(process, region, None);
+    }
+    assert_eq!(take(&mut policy, at(0), 99).len(), 8);
+}
+
+#[test]
+fn proposals_under_way_count_until_they_fail() {
+    let mut policy = LinuxOrder::new(LinuxSettings::default());
+    policy.observe(&observation(&[(1, regions(0..30))]));
+    let under_way: Vec<_> = std::iter::from_fn(|| policy.next_promotion(at(0)))
+        .map(|p| p.region)
+        .collect();
+    assert_eq!(under_way.len(), 8);
+    policy.settle(process(1), under_way[3], None);
+    assert_eq!(take(&mut policy, at(1), 99).len(), 1);
+}
+
+#[test]
+fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
+    let pace = Pace::PerSecond(Rate::per_second(2.0)?);
+    let mut policy = LinuxOrder::new(LinuxSettings {
+        pace,
+        ..Default::default()
+    });
+    policy.observe(&observation(&[(1, regions(0..100))]));
+    assert_eq!(take(&mut policy, at(0), 99).len(), 2);
+    assert_eq!(take(&mut policy, at(1), 99).len(), 2);
+    Ok(())
+}
+
+#[test]
+fn enough_pages_must_be_present() {
+    let present = |index, present| RegionSample {
+        present,
+        ..sample(index, 0)
+    };
+    let samples = vec![present(0, 0), present(1, 1), present(2, 448), huge(3, true)];
+    let mut policy = unlimited();
+    policy.observe(&observation(&[(1, samples.clone())]));
+    assert_eq!(take(&mut policy, at(0), 9), [(1, 1), (1, 2)]);
+    let settings = LinuxSettings {
+        max_ptes_none: 64,
+        pace: Pace::Unlimited,
+    };
+    let mut strict = LinuxOrder::new(settings);
+    strict.observe(&observation(&[(1, samples)]));
+    let taken = strict.next_promotion(at(0));
+    assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
+    assert_eq!(
+        taken.map(|p| p.reason),
+        Some(Reason::AddressOrder { present: 448 })
+    );
+    assert_eq!(strict.next_promotion(at(0)), None);
+}
+
+#[test]
+fn the_scan_goes_on_where_it_was_and_wraps() {
+    let mut policy = unlimited();
+    let round = observation(&[(1, regions(0..3)), (2, regions(0..3))]);
+    policy.observe(&round);
+    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (1, 1)]);
+    // Nothing came of them, say: they wait until the scan has been round.
+    policy.observe(&round);
+    assert_eq!(
+        take(&mut policy, at(0), 4),
+        [(1, 2), (2, 0), (2, 1), (2, 2)]
+    );
+    policy.observe(&round);
+    let once_round = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
+    assert_eq!(take(&mut policy, at(0), 99), once_round);
+}
+
+#[test]
+fn the_scan_goes_on_after_a_process_that_is_gone() {
+    let mut policy = unlimited();
+    policy.observe(&observation(&[
+        (1, regions(0..2)),
+        (2, regions(0..2)),
+        (3, regions(0..2)),
+    ]));
+    assert_eq!(take(&mut policy, at(0), 3), [(1, 0), (1, 1), (2, 0)]);
+    policy.observe(&observation(&[
+        (1, regions(0..2)),
+        (3, regions(0..2)),
+        (4, regions(0..1)),
+    ]));
+    assert_eq!(take(&mut policy, at(0), 3), [(3, 0), (3, 1), (4, 0)]);
+    // The last one gone, nobody new: from the first again.
+    policy.observe(&observation(&[(1, regions(0..2)), (3, regions(0..2))]));
+    assert_eq!(take(&mut policy, at(0), 1), [(1, 0)]);
+    // All gone but for a newcomer.
+    policy.observe(&observation(&[(9, regions(0..2))]));
+    assert_eq!(take(&mut policy, at(0), 9), [(9, 0), (9, 1)]);
+}
+
+#[test]
+fn the_last_region_of_the_last_process_is_followed_by_the_first() {
+    let mut policy = unlimited();
+    let round = observation(&[(1, regions(0..1)), (2, regions(0..1))]);
+    policy.observe(&round);
+    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (2, 0)]);
+    policy.observe(&round);
+    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (2, 0)]);
+}

@@ -1,0 +1,118 @@
+//! The huge pages of one process, in the order in which they are scanned.
+
+use crate::observation::{CoverageSource, ProcessId, ProcessSample};
+use crate::page::RegionAddr;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+struct HugePage {
+    accessed: bool,
+    /// When it was last scanned, while that keeps it from being scanned again.
+    resting_since: Option<Duration>,
+}
+
+/// The huge pages of one process.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) process: ProcessId,
+    pages: HashMap<RegionAddr, HugePage>,
+    /// Pages to scan: not accessed first, then by address.
+    waiting: BTreeSet<(bool, RegionAddr)>,
+    /// Pages that were scanned, the longest ago first. An entry whose page is gone, or was scanned
+    /// again, is passed over when its turn comes.
+    resting: VecDeque<(Duration, RegionAddr)>,
+}
+
+impl Owner {
+    pub(super) fn new(process: ProcessId) -> Self {
+        Self {
+            process,
+            pages: HashMap::new(),
+            waiting: BTreeSet::new(),
+            resting: VecDeque::new(),
+        }
+    }
+
+    /// What a round of samples says of its huge pages, after what was known `before`: those that rest go on resting.
+    pub(super) fn sampled(sampled: &ProcessSample, before: Option<Self>) -> Self {
+        let mut owner = Self::new(sampled.process);
+        let before = before.unwrap_or_else(|| Self::new(sampled.process));
+        for sample in sampled.regions.iter().filter(|s| s.huge) {
+            let known = before.pages.get(&sample.region);
+            let resting_since = known.and_then(|page| page.resting_since);
+            let accessed = match (sampled.source, known) {
+                // A mere list of what is there says nothing about accesses.
+                (CoverageSource::Population, Some(page)) => page.accessed,
+                _ => sample.accessed > 0,
+            };
+            owner.pages.insert(
+                sample.region,
+                HugePage {
+                    accessed,
+                    resting_since,
+                },
+            );
+            if resting_since.is_none() {
+                owner.waiting.insert((accessed, sample.region));
+            }
+        }
+        owner.resting = before.resting;
+        owner
+    }
+
+    /// How many it has.
+    pub(super) fn huge_pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The first to scan, and whether it was accessed.
+    pub(super) fn first(&self) -> Option<(bool, RegionAddr)> {
+        self.waiting.first().copied()
+    }
+
+    /// It has a huge page, accessed or not.
+    pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
+        let page = self.pages.entry(region).or_insert(HugePage {
+            accessed,
+            resting_since: None,
+        });
+        self.waiting.remove(&(page.accessed, region));
+        page.accessed = accessed;
+        if page.resting_since.is_none() {
+            self.waiting.insert((accessed, region));
+        }
+    }
+
+    /// It no longer has this one.
+    pub(super) fn remove(&mut self, region: RegionAddr) {
+        if let Some(page) = self.pages.remove(&region) {
+            self.waiting.remove(&(page.accessed, region));
+        }
+    }
+
+    /// Lets pages that were scanned `rescan_after` ago wait again.
+    pub(super) fn wake(&mut self, now: Duration, rescan_after: Duration) {
+        while let Some((since, region)) = self.resting.front().copied() {
+            if now < since.saturating_add(rescan_after) {
+                break;
+            }
+            self.resting.pop_front();
+            if let Some(page) = self.pages.get_mut(&region) {
+                if page.resting_since == Some(since) {
+                    page.resting_since = None;
+                    self.waiting.insert((page.accessed, region));
+                }
+            }
+        }
+    }
+
+    /// This one is scanned and rests.
+    pub(super) fn scan(&mut self, accessed: bool, region: RegionAddr, now: Duration) {
+        self.waiting.remove(&(accessed, region));
+        if let Some(page) = self.pages.get_mut(&region) {
+            page.resting_since = Some(now);
+        }
+        self.resting.push_back((now, region));
+    }
+}

@@ -1,0 +1,151 @@
+use super::*;
+use crate::testing::{at, huge, observation, process, region, sample};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn planner() -> RecoveryPlanner {
+    RecoveryPlanner::new(RecoverySettings::default())
+}
+
+fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
+    std::iter::from_fn(|| planner.next(now, |_| true))
+        .map(|t| (t.process.pid, t.region.start() >> 21))
+        .collect()
+}
+
+#[test]
+fn not_accessed_first_then_address_order() {
+    let mut planner = planner();
+    let samples = vec![huge(1, true), huge(2, false), sample(3, 0), huge(4, false)];
+    planner.observe(&observation(&[(1, samples)]));
+    assert_eq!(planner.huge_pages(), 3);
+    assert_eq!(scan_all(&mut planner, at(0)), [(1, 2), (1, 4), (1, 1)]);
+}
+
+#[test]
+fn lowest_overhead_first() {
+    let mut planner = planner();
+    let round: Vec<_> = (1..=3).map(|pid| (pid, vec![huge(1, pid == 1)])).collect();
+    planner.observe(&observation(&round));
+    planner.set_overhead(process(1), Some(1.0));
+    planner.set_overhead(process(2), Some(9.0));
+    // 3 is not known and counts as 5 %. Overhead goes before access.
+    assert_eq!(scan_all(&mut planner, at(0)), [(1, 1), (3, 1), (2, 1)]);
+}
+
+#[test]
+fn without_overheads_what_was_not_accessed_comes_first_in_all_processes() {
+    let mut planner = planner();
+    let samples = vec![huge(1, true), huge(2, false)];
+    planner.observe(&observation(&[(1, samples.clone()), (2, samples)]));
+    planner.set_overhead(process(1), Some(f64::NAN));
+    assert_eq!(
+        scan_all(&mut planner, at(0)),
+        [(1, 2), (2, 2), (1, 1), (2, 1)]
+    );
+}
+
+#[test]
+fn only_from_the_processes_allowed() {
+    let mut planner = planner();
+    planner.observe(&observation(&[
+        (1, vec![huge(1, false)]),
+        (2, vec![huge(1, true)]),
+    ]));
+    let only_2 = |p: ProcessId| p == process(2);
+    assert_eq!(
+        planner.next(at(0), only_2).map(|t| t.process),
+        Some(process(2))
+    );
+    assert_eq!(planner.next(at(0), only_2), None);
+}
+
+#[test]
+fn scanned_pages_rest() {
+    let mut planner = planner();
+    let round = observation(&[(1, vec![huge(1, false), huge(2, false)])]);
+    planner.observe(&round);
+    assert_eq!(
+        planner.next(at(0), |_| true).map(|t| t.region),
+        Some(region(1))
+    );
+    assert_eq!(
+        planner.next(at(10), |_| true).map(|t| t.region),
+        Some(region(2))
+    );
+    planner.observe(&round);
+    assert_eq!(scan_all(&mut planner, at(59)), []);
+    assert_eq!(scan_all(&mut planner, at(60)), [(1, 1)]);
+    assert_eq!(scan_all(&mut planner, at(70)), [(1, 2)]);
+    assert_eq!(scan_all(&mut planner, at(119)), []);
+    assert_eq!(scan_all(&mut planner, at(200)), [(1, 1), (1, 2)]);
+}
+
+#[test]
+fn pages_made_huge_or_split_since_are_known() {
+    let mut planner = planner();
+    planner.observe(&observation(&[(1, vec![huge(1, true)])]));
+    planner.note_huge(process(1), region(0));
+    planner.note_huge(process(5), region(9));
+    planner.note_split(process(1), region(1));
+    assert_eq!(scan_all(&mut planner, at(0)), [(1, 0), (5, 9)]);
+    // Split and huge again within the rest: a new huge page, and its old rest is no concern.
+    planner.note_split(process(1), region(0));
+    planner.note_huge(process(1), region(0));
+    assert_eq!(scan_all(&mut planner, at(30)), [(1, 0)]);
+    assert_eq!(scan_all(&mut planner, at(60)), [(5, 9)]);
+    assert_eq!(scan_all(&mut planner, at(90)), [(1, 0)]);
+    planner.observe(&observation(&[]));
+    assert_eq!(planner.huge_pages(), 0);
+}
+
+#[test]
+fn split_at_or_above_the_threshold() {
+    let planner = planner();
+    let short = Shortage {
+        used_percent: 90.0,
+        start_percent: 85.0,
+        growth_bytes_per_s: 7,
+    };
+    assert_eq!(planner.judge(63, short), None);
+    let bloat = Reason::Bloat {
+        zero_pages: 64,
+        threshold: 64,
+        used_percent: 90.0,
+        start_percent: 85.0,
+        growth_bytes_per_s: 7,
+    };
+    assert_eq!(planner.judge(64, short), Some(bloat));
+    assert!(BloatThreshold::new(0).is_err());
+    assert!(BloatThreshold::new(513).is_err());
+    assert!(BloatThreshold::new(512).is_ok());
+}
+
+proptest! {
+    /// Each huge page is scanned once in `rescan_after`, none is lost.
+    #[test]
+    fn each_page_once(
+        pages in prop::collection::vec(prop::collection::vec(any::<bool>(), 0..20), 0..5),
+        observe_every in 1usize..10,
+    ) {
+        let processes: Vec<_> = (1u32..)
+            .zip(&pages)
+            .map(|(pid, p)| (pid, (0u64..).zip(p).map(|(i, a)| huge(i, *a)).collect()))
+            .collect();
+        let round = observation(&processes);
+        let mut planner = planner();
+        planner.observe(&round);
+        for start in [0, 60, 120] {
+            let mut seen = BTreeSet::new();
+            let mut scans = 0;
+            while let Some(target) = planner.next(at(start), |_| true) {
+                prop_assert!(seen.insert((target.process, target.region)));
+                scans += 1;
+                if scans % observe_every == 0 {
+                    planner.observe(&round);
+                }
+            }
+            prop_assert_eq!(seen.len(), pages.iter().map(Vec::len).sum::<usize>());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which lines of memory a stream touches: what a cache sees of it.
+
+use super::zipf::ranks;
+use super::{Shape, Source, touched};
+use crate::mmu::CACHE_LINE_BYTES;
+use hawkeye_policy::BASE_PAGE_BYTES;
+
+const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
+
+impl Source {
+    /// Lines of memory that it touches in `time_s`, with so many accesses per second.
+    pub(in crate::engine) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
+        let used = self.used as f64 * LINES_PER_PAGE;
+        match &self.shape {
+            Shape::Random => used * touched(per_s * time_s / used.max(1.0)),
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                (per_s * time_s * each).min(all)
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * time_s * pages / self.used.max(1) as f64;
+                let groups = ranks(pages, *theta).map(|(chance, width)| {
+                    width * touched(accesses * chance / total / LINES_PER_PAGE)
+                });
+                groups.sum::<f64>() / pages * used
+            }
+        }
+    }
+
+    /// How many lines an access brings in that don't stay in the cache for longer than `stays_s`.
+    pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
+        match &self.shape {
+            Shape::Random => {
+                let used = self.used.max(1) as f64 * LINES_PER_PAGE;
+                (-per_s * stays_s / used).exp()
+            }
+            Shape::Stride { bytes, .. } => {
+                let (all, each) = self.strided(*bytes);
+                if per_s * stays_s * each < all {
+                    each
+                } else {
+                    0.0
+                }
+            }
+            Shape::Zipf { theta, total, .. } => {
+                let pages = self.pages() as f64;
+                let accesses = per_s * stays_s * pages / self.used.max(1) as f64;
+                let groups = ranks(pages, *theta).map(|(chance, width)| {
+                    let share = chance / total;
+                    width * share * (-accesses * share / LINES_PER_PAGE).exp()
+                });
+                groups.sum()
+            }
+        }
+    }
+
+    /// Lines of a stride's round, and how many of them an access comes to.
+    fn strided(&self, bytes: u64) -> (f64, f64) {
+        let line = CACHE_LINE_BYTES as f64;
+        let used = (self.used * BASE_PAGE_BYTES) as f64;
+        (
+            used / line.max(bytes as f64),
+            (bytes as f64 / line).min(1.0),
+        )
+    }
+}

@@ -1,0 +1,67 @@
+use super::super::layout::lots;
+use super::*;
+use crate::bits::PageBits;
+use crate::workloads::{Area, Size};
+use std::collections::BTreeSet;
+
+fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
+    let area = Area {
+        name: "a".to_owned(),
+        size: Size(regions << 21),
+        start: None,
+    };
+    let mut lots = lots(&[area]);
+    for number in 0..regions as usize {
+        lots[0].use_pages(number, PageBits::spread(pages));
+    }
+    let stream = Stream {
+        area: "a".to_owned(),
+        part: [0.0, 1.0],
+        pattern,
+        weight: 1.0,
+        stores_percent: 0.0,
+        cycles: 1.0,
+        waited_percent: 100.0,
+    };
+    let source = Source::new(&stream, 1.0, &lots, &mut Rng::new(1, 1));
+    (source.unwrap_or_else(|| panic!("no source")), lots)
+}
+
+#[test]
+fn the_coverage_reckoned_is_that_of_accesses_made() {
+    let cases = [
+        (Pattern::Random, 512),
+        (Pattern::Random, 100),
+        (Pattern::Zipf(0.99), 512),
+        (Pattern::Stride(64), 512),
+        (Pattern::Stride(3 << 12), 512),
+    ];
+    for (pattern, pages) in cases {
+        for accesses in [500u64, 5_000, 50_000] {
+            let (mut source, lots) = source(pattern, 16, pages);
+            let mut rng = Rng::new(7, 7);
+            let mut seen = BTreeSet::new();
+            for _ in 0..accesses {
+                seen.insert(source.draw(&lots[0], &mut rng).address() >> 12);
+            }
+            let exposure = source.exposure(accesses as f64);
+            let mean = (0..16).map(|n| exposure.of_region(n)).sum::<f64>() / 16.0;
+            let reckoned = mean * 16.0 * f64::from(pages);
+            let made = seen.len() as f64;
+            assert!(
+                (reckoned - made).abs() <= 0.03 * made + 5.0,
+                "{pattern:?}, {accesses} accesses: {reckoned:.0} reckoned, {made} made"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_pages_in_use_are_accessed() {
+    let (mut source, lots) = source(Pattern::Random, 4, 1);
+    let mut rng = Rng::new(3, 3);
+    for _ in 0..1000 {
+        let address = source.draw(&lots[0], &mut rng).address();
+        assert!(lots[0].is_used((address - lots[0].start) >> 12));
+    }
+}

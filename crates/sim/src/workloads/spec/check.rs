@@ -1,0 +1,209 @@
+//! Which values a workload may have; errors say which one may not, and where it is.
+
+use super::{Guest, Pattern, Phase, Process, Stream, Workload};
+use crate::workloads::{Tape, WorkloadError};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
+
+impl Workload {
+    pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadError> {
+        let top = Checker {
+            workload: &self.name,
+            place: "workload".to_owned(),
+        };
+        let some = !self.processes.is_empty() || !self.guests.is_empty();
+        top.require("process", some, "there at least once, or a guest", 0)?;
+        for guest in &self.guests {
+            guest.check(&self.name)?;
+        }
+        for process in &self.processes {
+            process.check(&self.name, "process")?;
+        }
+        Ok(())
+    }
+}
+
+impl Guest {
+    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
+        let at = Checker {
+            workload,
+            place: format!("guest {}", self.name),
+        };
+        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require("cores", self.cores > 0, "1 or more", self.cores)?;
+        let bytes = self.memory.0;
+        let fits = (HUGE_PAGE_BYTES..=1 << 40).contains(&bytes);
+        at.require("memory", fits, "2 MiB to 1 TiB", bytes)?;
+        let some = !self.processes.is_empty();
+        at.require("process", some, "there at least once", 0)?;
+        let place = format!("guest {}, process", self.name);
+        self.processes
+            .iter()
+            .try_for_each(|process| process.check(workload, &place))
+    }
+}
+
+/// Says where a value is.
+struct Checker<'a> {
+    workload: &'a str,
+    place: String,
+}
+
+impl Checker<'_> {
+    fn require(
+        &self,
+        key: &'static str,
+        holds: bool,
+        allowed: &'static str,
+        value: impl ToString,
+    ) -> Result<(), WorkloadError> {
+        holds.then_some(()).ok_or_else(|| WorkloadError::Value {
+            workload: self.workload.to_owned(),
+            place: self.place.clone(),
+            key,
+            allowed,
+            value: value.to_string(),
+        })
+    }
+
+    fn time(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
+        let fits = (0.0..=1e9).contains(&value);
+        self.require(key, fits, "at least 0 and at most 1e9", value)
+    }
+
+    fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
+        let fits = (0.0..=100.0).contains(&value);
+        self.require(key, fits, "0 to 100", value)
+    }
+
+    fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadError> {
+        let fits = from >= 0.0 && from < to && to <= 1.0;
+        let shown = format!("{from} to {to}");
+        self.require("part", fits, "two shares of 0-1 in ascending order", shown)
+    }
+}
+
+impl Process {
+    fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadError> {
+        let mut at = Checker {
+            workload,
+            place: format!("{kind} {}", self.name),
+        };
+        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
+        let threads = (1..=1024).contains(&self.threads);
+        at.require("threads", threads, "1 to 1024", self.threads)?;
+        let weight = (1..=10_000).contains(&self.cpu_weight);
+        at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
+        let threads = (1..=1024).contains(&self.threads);
+        at.require("threads", threads, "1 to 1024", self.threads)?;
+        let weight = (1..=10_000).contains(&self.cpu_weight);
+        at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
+        at.time("start_s", self.start_s)?;
+        at.require("area", !self.areas.is_empty(), "there at least once", 0)?;
+        let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();
+        at.require("size", bytes <= 1 << 40, "1 TiB in all at the most", bytes)?;
+        at.require("phase", !self.phases.is_empty(), "there at least once", 0)?;
+        for (number, phase) in (1..).zip(&self.phases) {
+            at.place = format!("{kind} {}, phase {number}", self.name);
+            self.check_phase(&at, phase)?;
+        }
+        Ok(())
+    }
+
+    fn check_phase(&self, at: &Checker, phase: &Phase) -> Result<(), WorkloadError> {
+        let area = |name: &String| {
+            let there = self.areas.iter().any(|area| area.name == *name);
+            at.require("area", there, "one of the process's areas", name)
+        };
+        match phase {
+            Phase::Fill {
+                area: name,
+                part,
+                pages_per_region,
+                page_ns,
+                waited_percent,
+                ..
+            } => {
+                area(name)?;
+                at.part(*part)?;
+                at.percent("waited_percent", *waited_percent)?;
+                let fits = (1..=PAGES_PER_REGION).contains(pages_per_region);
+                at.require("pages_per_region", fits, "1 to 512", pages_per_region)?;
+                at.time("page_ns", *page_ns)
+            }
+            Phase::Access {
+                ideal_s,
+                accesses,
+                idle_ns,
+                streams,
+            } => {
+                at.time("idle_ns", *idle_ns)?;
+                let given = ideal_s.is_some() != accesses.is_some();
+                at.require("ideal_s", given, "given, or else accesses", "both or none")?;
+                at.time("ideal_s", ideal_s.unwrap_or(0.0))?;
+                let count = accesses.unwrap_or(0.0);
+                let fits = (0.0..=1e15).contains(&count);
+                at.require("accesses", fits, "at least 0 and at most 1e15", count)?;
+                at.require("stream", !streams.is_empty(), "there at least once", 0)?;
+                for stream in streams {
+                    area(&stream.area)?;
+                    stream.check(at)?;
+                }
+                Ok(())
+            }
+            Phase::Free {
+                area: name,
+                share,
+                rounds,
+                page_ns,
+            } => {
+                area(name)?;
+                at.require("rounds", *rounds > 0, "1 or more", rounds)?;
+                let fits = *share > 0.0 && *share <= 1.0;
+                at.require("share", fits, "over 0 and at most 1", share)?;
+                at.time("page_ns", *page_ns)
+            }
+            Phase::Wait { seconds } => at.time("seconds", *seconds),
+            Phase::Play(tape) => tape.check(at),
+        }
+    }
+}
+
+impl Tape {
+    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+        for (key, cycles) in [
+            ("cycles_per_instruction", self.cycles_per_instruction),
+            ("cycles_per_access", self.cycles_per_access),
+        ] {
+            let fits = (0.01..=1e6).contains(&cycles);
+            at.require(key, fits, "0.01 to 1e6", cycles)?;
+        }
+        let scale = (1.0..=1e9).contains(&self.scale);
+        at.require("scale", scale, "1 to 1e9", self.scale)?;
+        at.percent("waited_percent", self.waited_percent)
+    }
+}
+
+impl Stream {
+    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+        at.part(self.part)?;
+        let weight = self.weight > 0.0 && self.weight.is_finite();
+        at.require("weight", weight, "over 0 and finite", self.weight)?;
+        let cycles = (1.0..=1e6).contains(&self.cycles);
+        at.require("cycles", cycles, "1 to 1e6", self.cycles)?;
+        for (key, percent) in [
+            ("stores_percent", self.stores_percent),
+            ("waited_percent", self.waited_percent),
+        ] {
+            at.percent(key, percent)?;
+        }
+        match self.pattern {
+            Pattern::Random => Ok(()),
+            Pattern::Zipf(theta) => {
+                let fits = (0.0..=10.0).contains(&theta);
+                at.require("pattern.zipf", fits, "0 to 10", theta)
+            }
+            Pattern::Stride(bytes) => at.require("pattern.stride", bytes > 0, "1 or more", bytes),
+        }
+    }
+}
