@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
 use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
+use crate::mmu::translation::Levels;
 use crate::mmu::{HASWELL, Processor};
 use crate::systems::System;
 use crate::tuning::Tuning;
@@ -23,6 +24,11 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// The processor.
     pub processor: Processor,
+    /// Levels of page tables: of the machine's and of its virtual machines'.
+    pub page_table_levels: Levels,
+    /// Whether the processor walks for the next page of a stream beforehand; every one among the presets does so in some
+    /// way.
+    pub next_page_prefetch: bool,
     /// What the kernel's work costs.
     pub costs: KernelCosts,
     /// Cores that programs share.
@@ -58,6 +64,8 @@ impl Default for Setup {
         Self {
             memory_bytes: 96 << 30,
             processor: HASWELL,
+            page_table_levels: Levels::Four,
+            next_page_prefetch: true,
             costs: KernelCosts::paper(),
             cores: 24,
             seed: 1,
@@ -139,8 +147,8 @@ impl Setup {
         EngineSpec {
             memory_bytes: self.memory_bytes,
             processor: self.processor,
-            // Every processor among the presets prefetches translations of streams in some way.
-            next_page_prefetch: true,
+            next_page_prefetch: self.next_page_prefetch,
+            page_table_levels: self.page_table_levels,
             cores: self.cores,
             faults: system.faults(),
             costs: self.costs,

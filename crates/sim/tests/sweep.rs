@@ -2,6 +2,7 @@
 
 mod support;
 
+use hawkeye_sim::mmu::translation::Levels;
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all, simulate_each};
 use hawkeye_sim::sweep::{Base, Parameter};
 use hawkeye_sim::systems;
@@ -40,6 +41,14 @@ fn every_part_of_a_run_can_be_varied() {
     assert_eq!(set("machine.memory", "1GiB").0.memory_bytes, 1 << 30);
     assert_eq!(set("machine.cores", "7").0.cores, 7);
     assert_eq!(set("machine.fragment", "0.5").0.fragmented, 0.5);
+    let five = set("machine.page_table_levels", "5").0.page_table_levels;
+    assert_eq!(five, Levels::Five);
+    assert!(refused("machine.page_table_levels", "3").contains("4 or 5 levels"));
+    assert!(
+        !set("machine.next_page_prefetch", "false")
+            .0
+            .next_page_prefetch
+    );
     assert_eq!(set("processor", "zen-4").0.processor.name, "zen-4");
     let (setup, _) = set("processor.l2_tlb.shape.entries", "2048");
     assert_eq!(setup.processor.l2_tlb.shape.entries, 2048);

@@ -13,6 +13,7 @@ use crate::kernel::{
 };
 use crate::memory::Fragmenter;
 use crate::mmu::Processor;
+use crate::mmu::translation::Levels;
 use crate::workloads::{Process, Workload};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct EngineSpec {
     /// Whether the page after two that were walked for in a row is walked for beforehand, as Intel's processors do since
     /// Ivy Bridge (optimization manual, "next-page prefetcher").
     pub next_page_prefetch: bool,
+    /// Levels of page tables: of the machine's and of its virtual machines'.
+    pub page_table_levels: Levels,
     /// Cores that programs share; the manager and the kernel's threads have others.
     pub cores: u32,
     /// What the kernel does at page faults.

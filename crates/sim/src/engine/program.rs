@@ -153,14 +153,20 @@ impl Program {
     ) -> Result<Self, EngineError> {
         let mut seen = Mappings::new();
         let lots = lots(&spec.areas);
+        let levels = machine.page_table_levels;
         let tables = if hosted {
-            TranslatorSpec::nested(&machine.processor, LeafSize::Base)
+            Tables::Nested {
+                guest: levels,
+                host: levels,
+                tables_backed_by: LeafSize::Base,
+            }
         } else {
-            TranslatorSpec::native(&machine.processor)
+            Tables::Native(levels)
         };
         let core = TranslatorSpec {
+            tables,
             next_page_prefetch: machine.next_page_prefetch,
-            ..tables
+            ..TranslatorSpec::native(&machine.processor)
         };
         let space = kernel.create_space();
         for lot in &lots {

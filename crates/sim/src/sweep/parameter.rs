@@ -1,5 +1,6 @@
 //! Parameters by their keys.
 
+use crate::mmu::translation::Levels;
 use crate::mmu::{PROCESSORS, Processor};
 use crate::simulate::Setup;
 use crate::workloads::{Size, Workload, WorkloadError};
@@ -113,6 +114,13 @@ impl Parameter {
                 setup.memory_bytes = size.map_err(|e| self.refused(value, e))?.0;
             }
             "cores" => setup.cores = self.parsed(value, "a whole number")?,
+            "page_table_levels" => {
+                let levels: Result<Levels, String> = value.parse();
+                setup.page_table_levels = levels.map_err(|e| self.refused(value, e))?;
+            }
+            "next_page_prefetch" => {
+                setup.next_page_prefetch = self.parsed(value, "true or false")?;
+            }
             "seed" => setup.seed = self.parsed(value, "a whole number")?,
             "sample" => setup.sample = self.parsed(value, "a whole number")?,
             "fragment" => setup.fragmented = self.parsed(value, "a number")?,
@@ -121,7 +129,16 @@ impl Parameter {
                 setup.longest = seconds.map_err(|e| self.refused(value, e))?;
             }
             _ => {
-                let known = ["memory", "cores", "fragment", "seed", "sample", "longest_s"];
+                let known = [
+                    "memory",
+                    "cores",
+                    "fragment",
+                    "page_table_levels",
+                    "next_page_prefetch",
+                    "seed",
+                    "sample",
+                    "longest_s",
+                ];
                 return Err(self.unknown("machine", known.map(str::to_owned)));
             }
         }

@@ -6,6 +6,7 @@ use clap::Args;
 use hawkeye_policy::Rate;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::machine_file::MachineFile;
+use hawkeye_sim::mmu::translation::Levels;
 use hawkeye_sim::mmu::{HASWELL, PROCESSORS, Processor};
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::systems::{self, SYSTEMS, System};
@@ -19,9 +20,17 @@ pub struct Machine {
     #[arg(long, value_name = "SIZE", default_value = "96GiB", value_parser = |text: &str| text.parse::<Size>())]
     memory: Size,
 
-    /// Its processor: haswell, or the one in the file of costs.
+    /// Its processor, one of those that `hawkeye sim list` shows; haswell, or the one in the file of costs, unless said.
     #[arg(long, value_name = "NAME")]
     processor: Option<String>,
+
+    /// Levels of page tables, 4 or 5.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = |text: &str| text.parse::<Levels>())]
+    page_table_levels: Levels,
+
+    /// The processor doesn't walk for the next page of a stream beforehand.
+    #[arg(long)]
+    no_prefetch: bool,
 
     /// What the kernel's work costs and the processor, from `hawkeye sim calibrate`; the paper's without it.
     #[arg(long, value_name = "FILE")]
@@ -74,6 +83,8 @@ impl Machine {
         let mut setup = Setup {
             memory_bytes: self.memory.0,
             processor: HASWELL,
+            page_table_levels: self.page_table_levels,
+            next_page_prefetch: !self.no_prefetch,
             cores: self.cores,
             seed: self.seed,
             fragmented: self.fragment,

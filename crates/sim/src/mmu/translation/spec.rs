@@ -3,6 +3,7 @@
 use super::state::LeafSize;
 use crate::mmu::Processor;
 use serde::Serialize;
+use std::str::FromStr;
 
 /// Levels of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -11,6 +12,18 @@ pub enum Levels {
     Four = 4,
     /// 57 bits.
     Five = 5,
+}
+
+impl FromStr for Levels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "4" => Ok(Self::Four),
+            "5" => Ok(Self::Five),
+            _ => Err("page tables have 4 or 5 levels".to_owned()),
+        }
+    }
 }
 
 /// Which tables are walked.
