@@ -21,6 +21,8 @@ pub(super) struct Sampling {
     /// When a window was last closed.
     last_window: Option<Duration>,
     stretched: Option<StretchedBy>,
+    /// Windows opened so far.
+    windows: usize,
 }
 
 enum State {
@@ -57,6 +59,7 @@ impl Sampling {
             rss_now: 0,
             last_window: None,
             stretched: None,
+            windows: 0,
         }
     }
 
@@ -151,7 +154,12 @@ impl<M: Machine> Manager<M> {
         let cpu_before = self.machine.manager_cpu();
         let needs = self.policy.needs();
         let mut open = Vec::new();
-        for process in self.processes.clone() {
+        // Clearing takes longer than reading: who is cleared first is exposed longest, everybody in turn.
+        let mut processes = self.processes.clone();
+        let first = self.sampling.windows % processes.len().max(1);
+        processes.rotate_left(first);
+        self.sampling.windows = self.sampling.windows.wrapping_add(1);
+        for process in processes {
             let started = if needs.accesses() {
                 self.machine.start_window(process, needs)
             } else {
@@ -302,16 +310,17 @@ impl<M: Machine> Manager<M> {
             fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
             ..Observation::default()
         };
-        for process in self.processes.clone() {
-            if !processes.contains(&process) {
-                observation.unread.push(process);
+        let unread = self.processes.iter().filter(|p| !processes.contains(p));
+        observation.unread.extend(unread);
+        for process in processes {
+            if !self.processes.contains(process) {
                 continue;
             }
-            match self.machine.sample(process) {
+            match self.machine.sample(*process) {
                 Ok(sample) => observation.processes.push(sample),
                 Err(error) => {
                     if !matches!(error, MachineError::Gone(_)) {
-                        observation.unread.push(process);
+                        observation.unread.push(*process);
                     }
                     self.trouble(now, &error);
                 }

@@ -1,7 +1,7 @@
 //! Which regions each policy promotes first.
 
 use crate::common::*;
-use hawkeye_manager::{Machine, Settings};
+use hawkeye_manager::{Event, Machine, Settings};
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
@@ -41,6 +41,31 @@ fn processes_with_equally_hot_regions_take_turns() -> Outcome {
     run(&mut manager, s(40.0));
     let turns: Vec<_> = promoted(&manager).iter().map(|(_, p, _)| *p).collect();
     assert_eq!(turns, [first, second].repeat(8));
+    Ok(())
+}
+
+/// Who is cleared first is exposed longest: nobody always is.
+#[test]
+fn windows_begin_with_everybody_in_turn() -> Outcome {
+    let mut machine = machine(16 * GIB)?;
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(machine.start(program(&[base(0, 8, 1.0)]))?);
+    }
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(40.0));
+    let entries = manager.journal().entries();
+    let sampled = entries.filter_map(|entry| match entry.event {
+        Event::Sampled { process, .. } => Some(process),
+        _ => None,
+    });
+    let sampled: Vec<_> = sampled.collect();
+    assert!(sampled.len() >= 18, "{sampled:?}");
+    for (window, order) in sampled.chunks_exact(3).enumerate() {
+        let mut expected = processes.clone();
+        expected.rotate_left(window % 3);
+        assert_eq!(order, expected, "window {window}");
+    }
     Ok(())
 }
 
