@@ -49,7 +49,7 @@ impl Engine {
         locked: Duration,
     ) -> Result<(), MachineError> {
         if let Some(guest) = self.guest(id) {
-            guest.held_up(locked);
+            guest.held_up(region, locked);
             return Ok(());
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);

@@ -14,7 +14,7 @@ use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, T
 use crate::rng::Rng;
 use crate::workloads::{Phase, Process};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Whether a program is there.
@@ -118,6 +118,8 @@ pub(super) struct Program {
     pub(super) swapping: Swapping,
     /// By what the zeroing thread beside it does.
     pub(super) slowed: Option<Slowed>,
+    /// In a virtual machine: regions whose mappings have changed since it was last looked up what the host has behind them.
+    pub(super) moved: BTreeSet<RegionAddr>,
     /// The mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
     pub(super) windows: BTreeMap<Viewer, Window>,
@@ -178,6 +180,7 @@ impl Program {
             pace: None,
             swapping: Swapping::default(),
             slowed: None,
+            moved: BTreeSet::new(),
             changed: true,
             windows: BTreeMap::new(),
             total: Tally::default(),
@@ -223,10 +226,13 @@ impl Program {
         let before = self.seen.size(self.seen_space, region);
         let huge = found.is_some_and(|found| found.huge.is_some());
         let hosted = matches!(self.core_spec.tables, Tables::Nested { .. });
-        if hosted && before.is_none() && found.is_some() {
-            // Until it is known better (`guests/backing.rs`).
-            self.seen
-                .set_host(self.seen_space, region, LeafSize::Base)?;
+        if hosted {
+            self.moved.insert(region);
+            if before.is_none() && found.is_some() {
+                // Until it is known better (`guests/backing.rs`).
+                self.seen
+                    .set_host(self.seen_space, region, LeafSize::Base)?;
+            }
         }
         if huge {
             if before != Some(LeafSize::Huge) {

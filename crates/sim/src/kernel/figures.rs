@@ -178,6 +178,6 @@ impl Kernel {
     }
 }
 
-fn address(region: u64) -> RegionAddr {
+pub(super) fn address(region: u64) -> RegionAddr {
     RegionAddr::containing(region * HUGE_PAGE_BYTES)
 }

@@ -8,6 +8,7 @@ use choosing::Pick;
 use super::block_set::BlockSet;
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
+use super::run_map::Run;
 use super::{Content, FrameTouch, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
@@ -252,6 +253,22 @@ impl PhysicalMemory {
             State::Parts(parts) => parts.owners().get(offset)?,
         };
         Some(Owner::unpack(packed))
+    }
+
+    /// Whose the frames of a pageblock are: runs of them with their (packed) owners.
+    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
+        let state = self.blocks.get(block as usize).map(|block| &block.state);
+        let (whole, parts) = match state {
+            Some(State::Owned(owner)) => (Some(*owner), None),
+            Some(State::Parts(parts)) => (None, Some(parts.owners().iter())),
+            Some(State::Free { .. }) | None => (None, None),
+        };
+        let whole = whole.map(|value| Run {
+            first: 0,
+            count: PAGES_PER_REGION,
+            value,
+        });
+        whole.into_iter().chain(parts.into_iter().flatten())
     }
 
     /// Frames of one pageblock change hands.

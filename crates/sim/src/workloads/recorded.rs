@@ -193,6 +193,7 @@ impl Seen {
             count: 1,
             start_s: self.began.as_secs_f64(),
             repeat: 1,
+            background: false,
             areas: areas
                 .iter()
                 .enumerate()

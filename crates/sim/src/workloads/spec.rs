@@ -67,6 +67,9 @@ pub struct Process {
     /// How often it goes through its phases.
     #[serde(default = "one")]
     pub repeat: u32,
+    /// Whether nobody waits for its end: a server beside other programs, with which all is over.
+    #[serde(default)]
+    pub background: bool,
     /// Its memory, from low addresses to high ones.
     #[serde(rename = "area")]
     pub areas: Vec<Area>,
