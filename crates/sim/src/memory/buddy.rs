@@ -213,8 +213,9 @@ impl PhysicalMemory {
         Some(self.take(pick.block, part, part.offset, count, owner))
     }
 
-    /// This very frame, if it is free.
-    pub(crate) fn allocate_at(&mut self, frame: u32, owner: Owner) -> Option<Allocated> {
+    /// This very frame, if it is free, and up to `most` (1 or more) neighbours above it that are in the same free block of
+    /// the buddy system.
+    pub(crate) fn allocate_at(&mut self, frame: u32, most: u16, owner: Owner) -> Option<Allocated> {
         let (block, offset) = (block_of(frame), offset_of(frame));
         let part = match &self.blocks.get(block as usize)?.state {
             State::Free { order, .. } => self.break_up(Pick {
@@ -226,7 +227,8 @@ impl PhysicalMemory {
             State::Parts(parts) => parts.part_with(offset)?,
             State::Owned(_) => return None,
         };
-        Some(self.take(block, part, offset, 1, owner))
+        let count = most.min(part.offset + (1 << part.order) - offset);
+        Some(self.take(block, part, offset, count, owner))
     }
 
     /// Gives frames back; they are dirty. All of them must be somebody's.
