@@ -129,6 +129,7 @@ impl Guest {
                 let behind = behind(inside, program.space, region, host, space);
                 if program.seen.host(program.seen_space, region) != behind {
                     program.seen.set_host(program.seen_space, region, behind)?;
+                    program.changed_share += program.share_of(region);
                     changed = true;
                 }
             }
@@ -136,6 +137,7 @@ impl Guest {
                 program.core_spec = backed_by(program.core_spec, mostly);
                 program.core = Translator::new(&program.core_spec)?;
                 program.cold = true;
+                program.changed_share = 1.0;
                 changed = true;
             }
             if changed {
