@@ -33,7 +33,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(1);
 /// In a virtual machine, where either side changes mappings all the time and walks take four times as long to simulate:
 /// when so many of the program's accesses, 0-1, go where mappings have changed (what is not known of its overhead is less
 /// than that of it), or this long after the last measurement.
-const CHANGED_SHARE: f64 = 0.002;
+const CHANGED_SHARE: f64 = 0.005;
 const MEASURE_AFTER: Duration = Duration::from_secs(10);
 /// Accesses before the first sample of a phase, at the most, unless the samples themselves are large.
 const MOST_TO_WARM_UP: u32 = 5_000_000;
