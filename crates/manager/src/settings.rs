@@ -24,6 +24,9 @@ pub struct Settings {
     pub cpu: CpuBudget,
     /// Between which shares of memory in use bloat is recovered.
     pub watermarks: Watermarks,
+    /// Whether memory that is short holds back promotion of regions that are all there, too: it takes no memory, but
+    /// compaction may have to make room. The papers' kernels don't.
+    pub hold_full: bool,
     /// PSI "some avg10" above which nothing is promoted, in per cent.
     pub pressure_limit_percent: f64,
     /// From how many zero base pages on a huge page is split.
@@ -43,6 +46,7 @@ impl Default for Settings {
             rate: None,
             cpu: CpuBudget::default(),
             watermarks: Watermarks::default(),
+            hold_full: true,
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
             pace: SamplingPace::default(),

@@ -45,7 +45,15 @@ impl PageBits {
 
     /// How many pages there are.
     pub fn count(self) -> u16 {
-        self.0.iter().map(|word| word.count_ones() as u16).sum()
+        // Most sets are one of these, and not every processor that this is built for counts bits by one instruction.
+        let (any, all) = (self.0.iter()).fold((0, u64::MAX), |(any, all), w| (any | w, all & w));
+        if any == 0 {
+            0
+        } else if all == u64::MAX {
+            PAGES_PER_REGION
+        } else {
+            self.0.iter().map(|word| word.count_ones() as u16).sum()
+        }
     }
 
     /// Whether there is none.

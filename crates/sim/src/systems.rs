@@ -213,6 +213,8 @@ impl System {
         };
         if !self.budgeted {
             settings.cpu = CpuBudget::new(100.0)?;
+            // In the paper the watermarks are those of recovery alone (section 3.2).
+            settings.hold_full = false;
         }
         if !self.recovers {
             // Memory that is full holds nobody back, and nothing is ever bloat.

@@ -16,7 +16,7 @@ impl<M: Machine> Manager<M> {
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
         // Nobody may: leave what waits where it is.
-        if self.held.is_some() {
+        if self.holds_all() {
             return None;
         }
         if !self.promotion_backoff.ready(begun) {
@@ -29,7 +29,7 @@ impl<M: Machine> Manager<M> {
             if self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY) {
                 break Some(self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY));
             }
-            if now >= begun + BATCH || self.held.is_some() {
+            if now >= begun + BATCH || self.holds_all() {
                 break Some(now);
             }
             match self.budget.take(now) {
@@ -65,12 +65,17 @@ impl<M: Machine> Manager<M> {
         let Promotion {
             process, region, ..
         } = *promotion;
-        self.guard
-            .may_promote(process, promotion_bytes(promotion))
-            .is_ok()
+        let taken_bytes = promotion_bytes(promotion);
+        let spared = taken_bytes == 0 && !self.settings.hold_full;
+        (spared || self.guard.may_promote(process, taken_bytes).is_ok())
             && self.cooldown.allows(process, region, now)
             && self.recovered.may_promote(process, region)
             && self.huge_limits.allows(process)
+    }
+
+    /// Whether nothing may be promoted.
+    fn holds_all(&self) -> bool {
+        self.settings.hold_full && self.held.is_some()
     }
 
     /// Makes one region huge; says whether the batch may go on.

@@ -210,17 +210,23 @@ impl Engine {
         self.broken.as_ref()
     }
 
-    /// Whether no program is there or to come.
+    /// Whether no program is there or to come but those in the background, if there are others.
     pub fn is_over(&self) -> bool {
-        let programs = self.programs.iter();
-        let mut lives = programs.map(|p| matches!(p.life, Life::Ended(..)));
-        lives.all(|ended| ended) && self.guests.iter().all(|guest| guest.machine.is_over())
+        let all = || self.all_programs();
+        let only_background = all().all(|p| p.spec.background);
+        let mut waited_for = all().filter(|p| only_background || !p.spec.background);
+        waited_for.all(|p| matches!(p.life, Life::Ended(..)))
+    }
+
+    /// Its own, and those in its virtual machines.
+    fn all_programs(&self) -> impl Iterator<Item = &Program> {
+        let guests = self.guests.iter().flat_map(|guest| &guest.machine.programs);
+        self.programs.iter().chain(guests)
     }
 
     /// What came of it so far.
     pub fn figures(&self) -> EngineFigures {
-        let guests = self.guests.iter().flat_map(|guest| &guest.machine.programs);
-        let ends = self.programs.iter().chain(guests).map(|p| match p.life {
+        let ends = self.all_programs().map(|p| match p.life {
             Life::Ended(_, at) => at,
             Life::ToCome | Life::Alive => self.now,
         });

@@ -49,7 +49,7 @@ impl Engine {
         locked: Duration,
     ) -> Result<(), MachineError> {
         if let Some(guest) = self.guest(id) {
-            guest.held_up(locked);
+            guest.held_up(region, locked);
             return Ok(());
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);
@@ -157,8 +157,7 @@ impl Machine for Engine {
 
     fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
         let space = self.space_of(process)?;
-        let mut huge = self.kernel.samples(space).unwrap_or_default();
-        huge.retain(|sample| sample.huge);
+        let mut huge = self.kernel.huge_samples(space).unwrap_or_default();
         for sample in &mut huge {
             sample.accessed = sample.present;
             sample.runs = 1;

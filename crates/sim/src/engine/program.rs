@@ -16,7 +16,7 @@ use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, T
 use crate::rng::Rng;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Whether a program is there.
@@ -125,8 +125,12 @@ pub(super) struct Program {
     pub(super) swapping: Swapping,
     /// By what the zeroing thread beside it does.
     pub(super) slowed: Option<Slowed>,
+    /// In a virtual machine: regions whose mappings have changed since it was last looked up what the host has behind them.
+    pub(super) moved: BTreeSet<RegionAddr>,
     /// The mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
+    /// In a virtual machine: which share of its accesses goes where they have.
+    pub(super) changed_share: f64,
     pub(super) windows: BTreeMap<Viewer, Window>,
     pub(super) total: Tally,
     in_phase: Tally,
@@ -191,7 +195,9 @@ impl Program {
             pace: None,
             swapping: Swapping::default(),
             slowed: None,
+            moved: BTreeSet::new(),
             changed: true,
+            changed_share: 0.0,
             windows: BTreeMap::new(),
             total: Tally::default(),
             in_phase: Tally::default(),
@@ -248,11 +254,14 @@ impl Program {
         let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
         let before = self.seen.size(self.seen_space, region);
         let huge = found.is_some_and(|found| found.huge.is_some());
-        let hosted = matches!(self.core_spec.tables, Tables::Nested { .. });
-        if hosted && before.is_none() && found.is_some() {
-            // Until it is known better (`guests/backing.rs`).
-            self.seen
-                .set_host(self.seen_space, region, LeafSize::Base)?;
+        if self.is_hosted() {
+            self.changed_share += self.share_of(region);
+            self.moved.insert(region);
+            if before.is_none() && found.is_some() {
+                // Until it is known better (`guests/backing.rs`).
+                self.seen
+                    .set_host(self.seen_space, region, LeafSize::Base)?;
+            }
         }
         if huge {
             if before != Some(LeafSize::Huge) {
@@ -281,6 +290,24 @@ impl Program {
         }
         self.changed = true;
         Ok(())
+    }
+
+    /// Whether it runs in a virtual machine.
+    pub(super) fn is_hosted(&self) -> bool {
+        matches!(self.core_spec.tables, Tables::Nested { .. })
+    }
+
+    /// Which share of the accesses of the phase under way goes to a region, on average over the regions of each stream.
+    pub(super) fn share_of(&self, region: RegionAddr) -> f64 {
+        let Work::Accesses { sources, .. } = &self.work else {
+            return 0.0;
+        };
+        let shares = sources.iter().filter_map(|source| {
+            let number = self.lots.get(source.lot)?.number(region)?;
+            let there = source.regions.contains(&number);
+            there.then(|| source.share / source.regions.len() as f64)
+        });
+        shares.sum()
     }
 
     /// Takes down what the kernel says of it.

@@ -165,7 +165,7 @@ impl Kernel {
             let owner = Owner::Cache {
                 page: self.cache.next,
             };
-            let Some(got) = self.memory.allocate_at(frame, owner) else {
+            let Some(got) = self.memory.allocate_at(frame, 1, owner) else {
                 break;
             };
             self.cache.add(got.frames);

@@ -128,6 +128,18 @@ impl Kernel {
             .collect())
     }
 
+    /// The same of huge pages alone.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>, KernelError> {
+        let regions = self.space(space)?.table.iter();
+        Ok(regions
+            .filter(|(_, found)| found.huge.is_some())
+            .filter_map(|(region, found)| found.sample(address(region)))
+            .collect())
+    }
+
     /// One region, if there is anything in it.
     pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
         let found = self.spaces.get(&space)?.table.get(number(region))?;
@@ -178,6 +190,6 @@ impl Kernel {
     }
 }
 
-fn address(region: u64) -> RegionAddr {
+pub(super) fn address(region: u64) -> RegionAddr {
     RegionAddr::containing(region * HUGE_PAGE_BYTES)
 }

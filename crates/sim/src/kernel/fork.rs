@@ -17,12 +17,9 @@ impl Kernel {
             region.shared = region.present;
             regions += 1;
         }
-        let (family, mut table) = (found.family, found.table.clone());
+        let (family, table) = (found.family, found.table.copied());
         let mappings = found.mappings.clone();
         let (resident, huge, swapped) = (found.resident, found.huge, found.swapped);
-        for (_, region) in table.iter_mut() {
-            region.reservation = None;
-        }
         let child = self.add_space(family);
         let copy = self.space_mut(child)?;
         (copy.table, copy.mappings) = (table, mappings);

@@ -4,10 +4,12 @@
 //! that took.
 
 use super::costs::times;
+use super::figures::address;
 use super::promoting::number;
+use super::space::by_region;
 use super::{Access, Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, block_of, offset_of};
+use crate::memory::{FrameRun, Owner, block_of, offset_of};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,6 +40,23 @@ impl Kernel {
     /// For a guest: frames in its host's swap that were accessed since this was last asked.
     pub fn take_wanted(&mut self) -> Vec<FrameRun> {
         std::mem::take(&mut self.hosted.wanted)
+    }
+
+    /// For a guest: whose pages lie in a pageblock of its memory. One region can come several times.
+    pub(crate) fn regions_in(&self, block: u32) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
+        let anonymous = self.memory.owners_in(block).filter_map(|run| {
+            let Owner::Anonymous { family, page } = Owner::unpack(run.value) else {
+                return None;
+            };
+            Some((family, page..page + u64::from(run.count)))
+        });
+        anonymous.flat_map(|(family, pages)| {
+            let members = self.families.get(family as usize).into_iter().flatten();
+            members.flat_map(move |space| {
+                let regions = by_region(pages.clone());
+                regions.map(|(region, ..)| (*space, address(region)))
+            })
+        })
     }
 
     /// What is known of a pageblock.

@@ -7,6 +7,7 @@ use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
 use super::hosted::Hosted;
 use super::payer::{KernelThread, Paid, Payer};
+use super::recency::Recency;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, pages_of};
@@ -49,6 +50,7 @@ pub struct Kernel {
     pub(crate) created: u32,
     pub(crate) cache: PageCache,
     pub(crate) swap: Swap,
+    pub(crate) recency: Recency,
     pub(crate) reservations: Reservations,
     pub(crate) deferral: Deferral,
     pub(crate) threads: Threads,
@@ -82,6 +84,7 @@ impl Kernel {
             created: 0,
             cache: PageCache::default(),
             swap: Swap::new(spec.swap),
+            recency: Recency::default(),
             reservations: Reservations::default(),
             deferral: Deferral::default(),
             threads: Threads::default(),

@@ -33,6 +33,7 @@ mod mapping;
 mod merging;
 mod payer;
 mod promoting;
+mod recency;
 mod reclaim;
 mod recovering;
 mod region;

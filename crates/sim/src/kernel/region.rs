@@ -43,6 +43,8 @@ pub(crate) struct Region {
     /// Mapped memory was not zeroed in its fault: a page that is not written yet is in no cache.
     pub(crate) cold: bool,
     pub(crate) reservation: Option<Reservation>,
+    /// Its number on reclaim's lists.
+    pub(crate) listed: Option<u64>,
 }
 
 impl Region {
@@ -146,21 +148,35 @@ impl Region {
 
     /// As a policy sees it, if there is anything in it.
     pub(crate) fn sample(&self, region: RegionAddr) -> Option<RegionSample> {
+        if self.huge.is_some() {
+            let (accessed, runs) = if self.accessed.is_empty() {
+                (0, 0)
+            } else {
+                (PAGES_PER_REGION, 1)
+            };
+            return Some(RegionSample {
+                region,
+                present: PAGES_PER_REGION,
+                accessed,
+                runs,
+                written: self.written.count(),
+                zero_mapped: 0,
+                swapped: 0,
+                huge: true,
+                walks_per_s: 0,
+            });
+        }
         let mapped = self.present.or(self.zero_mapped).or(self.swapped);
         let accessed = self.accessed.and(self.present);
-        let (accessed, runs) = match (self.huge, accessed.is_empty()) {
-            (Some(_), false) => (PAGES_PER_REGION, 1),
-            _ => (accessed.count(), accessed.runs()),
-        };
         (!mapped.is_empty()).then(|| RegionSample {
             region,
             present: self.present.count(),
-            accessed,
-            runs,
+            accessed: accessed.count(),
+            runs: accessed.runs(),
             written: self.written.count(),
             zero_mapped: self.zero_mapped.count(),
             swapped: self.swapped.count(),
-            huge: self.huge.is_some(),
+            huge: false,
             walks_per_s: 0,
         })
     }

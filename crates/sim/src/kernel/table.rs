@@ -10,6 +10,8 @@ type Block = Vec<Option<Box<Region>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegionTable {
     blocks: BTreeMap<u64, Block>,
+    /// Regions that were touched for the first time and not reported yet.
+    created: Vec<u64>,
 }
 
 impl RegionTable {
@@ -27,7 +29,27 @@ impl RegionTable {
     pub(crate) fn touch(&mut self, region: u64) -> &mut Region {
         let block = self.blocks.entry(region / PER_BLOCK);
         let block = block.or_insert_with(|| vec![None; PER_BLOCK as usize]);
-        block[(region % PER_BLOCK) as usize].get_or_insert_with(|| Box::new(Region::new()))
+        let created = &mut self.created;
+        block[(region % PER_BLOCK) as usize].get_or_insert_with(|| {
+            created.push(region);
+            Box::new(Region::new())
+        })
+    }
+
+    /// Regions that were touched for the first time since this was last asked, in that order; some may be gone.
+    pub(crate) fn take_created(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.created)
+    }
+
+    /// The same for another address space: to it they are all new.
+    pub(crate) fn copied(&self) -> Self {
+        let mut copy = self.clone();
+        copy.created = self.iter().map(|(region, _)| region).collect();
+        for (_, region) in copy.iter_mut() {
+            region.listed = None;
+            region.reservation = None;
+        }
+        copy
     }
 
     pub(crate) fn remove(&mut self, region: u64) {

@@ -106,6 +106,7 @@ impl Kernel {
     /// Lets the kernel's threads run for `step`, each on a core of its own.
     pub fn step(&mut self, step: Duration) -> Stepped {
         let mut done = Stepped::default();
+        self.list_touched();
         self.step_kswapd(step, &mut done);
         self.step_zeroing(step, &mut done);
         self.step_merging(step, &mut done);

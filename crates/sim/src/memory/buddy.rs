@@ -8,6 +8,7 @@ use choosing::Pick;
 use super::block_set::BlockSet;
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
+use super::run_map::Run;
 use super::{Content, FrameTouch, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
@@ -212,8 +213,9 @@ impl PhysicalMemory {
         Some(self.take(pick.block, part, part.offset, count, owner))
     }
 
-    /// This very frame, if it is free.
-    pub(crate) fn allocate_at(&mut self, frame: u32, owner: Owner) -> Option<Allocated> {
+    /// This very frame, if it is free, and up to `most` (1 or more) neighbours above it that are in the same free block of
+    /// the buddy system.
+    pub(crate) fn allocate_at(&mut self, frame: u32, most: u16, owner: Owner) -> Option<Allocated> {
         let (block, offset) = (block_of(frame), offset_of(frame));
         let part = match &self.blocks.get(block as usize)?.state {
             State::Free { order, .. } => self.break_up(Pick {
@@ -225,7 +227,8 @@ impl PhysicalMemory {
             State::Parts(parts) => parts.part_with(offset)?,
             State::Owned(_) => return None,
         };
-        Some(self.take(block, part, offset, 1, owner))
+        let count = most.min(part.offset + (1 << part.order) - offset);
+        Some(self.take(block, part, offset, count, owner))
     }
 
     /// Gives frames back; they are dirty. All of them must be somebody's.
@@ -252,6 +255,22 @@ impl PhysicalMemory {
             State::Parts(parts) => parts.owners().get(offset)?,
         };
         Some(Owner::unpack(packed))
+    }
+
+    /// Whose the frames of a pageblock are: runs of them with their (packed) owners.
+    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
+        let state = self.blocks.get(block as usize).map(|block| &block.state);
+        let (whole, parts) = match state {
+            Some(State::Owned(owner)) => (Some(*owner), None),
+            Some(State::Parts(parts)) => (None, Some(parts.owners().iter())),
+            Some(State::Free { .. }) | None => (None, None),
+        };
+        let whole = whole.map(|value| Run {
+            first: 0,
+            count: PAGES_PER_REGION,
+            value,
+        });
+        whole.into_iter().chain(parts.into_iter().flatten())
     }
 
     /// Frames of one pageblock change hands.

@@ -49,7 +49,7 @@ impl PhysicalMemory {
             let owner = Owner::Kernel {
                 frame: frame.into(),
             };
-            if self.allocate_at(frame, owner).is_none() {
+            if self.allocate_at(frame, 1, owner).is_none() {
                 break;
             }
             pinned += 1;

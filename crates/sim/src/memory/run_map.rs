@@ -52,6 +52,21 @@ fn index(runs: &[Run], place: u16) -> usize {
     runs.partition_point(|run| run.end() <= place)
 }
 
+/// The first run, or part of one, in `from..end`.
+fn run_of_places(values: &[u64; PLACES], from: u16, end: u16) -> Option<Run> {
+    let first = (from..end).find(|place| values[usize::from(*place)] != NONE)?;
+    let value = values[usize::from(first)];
+    let alike = values[usize::from(first)..usize::from(end)].iter();
+    let count = alike
+        .zip(value..)
+        .take_while(|(value, next)| *value == next);
+    Some(Run {
+        first,
+        count: count.count() as u16,
+        value,
+    })
+}
+
 fn goes_on(low: &Run, high: &Run) -> bool {
     low.end() == high.first && low.value + u64::from(low.count) == high.value
 }
@@ -130,34 +145,25 @@ impl RunMap {
         }
     }
 
-    /// The first run, or part of one, in `from..end`.
-    fn next(&self, from: u16, end: u16) -> Option<Run> {
-        match self {
-            Self::Runs(runs) => runs.get(index(runs, from))?.clipped(from, end),
-            Self::Places(values) => {
-                let first = (from..end).find(|place| values[usize::from(*place)] != NONE)?;
-                let value = values[usize::from(first)];
-                let alike = values[usize::from(first)..usize::from(end)].iter();
-                let count = alike
-                    .zip(value..)
-                    .take_while(|(value, next)| *value == next);
-                Some(Run {
-                    first,
-                    count: count.count() as u16,
-                    value,
-                })
-            }
-        }
-    }
-
     /// The runs within `count` places from `first` on, cut where they go beyond.
     pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = Run> {
         let end = first + count;
         let mut from = first;
-        std::iter::from_fn(move || {
-            let run = self.next(from, end)?;
-            from = run.end();
-            Some(run)
+        let mut at = match self {
+            Self::Runs(runs) => index(runs, first),
+            Self::Places(_) => 0,
+        };
+        std::iter::from_fn(move || match self {
+            Self::Runs(runs) => {
+                let run = runs.get(at)?.clipped(first, end);
+                at += 1;
+                run
+            }
+            Self::Places(values) => {
+                let run = run_of_places(values, from, end)?;
+                from = run.end();
+                Some(run)
+            }
         })
     }
 

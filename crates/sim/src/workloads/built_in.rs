@@ -48,6 +48,7 @@ built_in!(
     "table-9a",
     "table-9b",
     "redis-light",
+    "redis-light-24",
     "figure-9-host-cg",
     "figure-9-guest-cg",
     "figure-9-both-cg",

@@ -195,6 +195,7 @@ impl Seen {
             repeat: 1,
             threads: 1,
             cpu_weight: DEFAULT_CPU_WEIGHT,
+            background: false,
             areas: areas
                 .iter()
                 .enumerate()

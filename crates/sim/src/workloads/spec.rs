@@ -76,6 +76,9 @@ pub struct Process {
     /// cgroup's `cpu.weight`).
     #[serde(default = "usual_weight")]
     pub cpu_weight: u32,
+    /// Whether nobody waits for its end: a server beside other programs, with which all is over.
+    #[serde(default)]
+    pub background: bool,
     /// Its memory, from low addresses to high ones.
     #[serde(rename = "area")]
     pub areas: Vec<Area>,

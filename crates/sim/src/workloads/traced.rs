@@ -86,6 +86,7 @@ pub fn traced(tape: Tape, times: u32) -> Result<(Workload, u64), TraceWorkloadEr
             repeat: times,
             threads: 1,
             cpu_weight: DEFAULT_CPU_WEIGHT,
+            background: false,
             areas,
             phases: vec![Phase::Play(tape)],
         }],

@@ -1,7 +1,7 @@
 //! What phases of filling and freeing do, and what is told of a run.
 
 use crate::common::{accessing, parse, run, small};
-use hawkeye_sim::engine::ProgramFigures;
+use hawkeye_sim::engine::{Outcome, ProgramFigures};
 
 const MIB: f64 = 1048576.0;
 
@@ -78,4 +78,34 @@ fn the_course_of_a_run_is_told() {
     assert!(overheads.last() < Some(&10.0), "{overheads:?}");
     let huge = program.course.last().map(|moment| moment.huge_bytes);
     assert_eq!(huge, Some(program.huge_peak_bytes));
+}
+
+#[test]
+fn all_is_over_with_the_last_that_somebody_waits_for() {
+    let process = |name: &str, background: bool, seconds: f64| {
+        format!(
+            r#"
+            [[process]]
+            name = "{name}"
+            background = {background}
+            area = [{{ name = "data", size = "2MiB" }}]
+            phase = [{{ kind = "wait", seconds = {seconds} }}]
+            "#
+        )
+    };
+    let over = |processes: &[String]| {
+        let workload = parse(&format!(
+            "name = \"test\"\nsource = \"a test\"\n{}",
+            processes.concat()
+        ));
+        run("linux-4k", &workload, &small()).figures
+    };
+    let (server, job) = (process("server", true, 90.0), process("job", false, 30.0));
+    let done = over(&[server.clone(), job]);
+    assert!((30.0..31.0).contains(&done.wall_s), "{}", done.wall_s);
+    let outcomes = done.programs.iter().map(|program| program.outcome);
+    assert!(outcomes.eq([Outcome::Unfinished, Outcome::Done]));
+    // Alone it is all there is.
+    let done = over(&[server]);
+    assert!((90.0..91.0).contains(&done.wall_s), "{}", done.wall_s);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_sim::kernel::fault_policies::{LinuxBase, LinuxThp};
-use hawkeye_sim::kernel::{Access, KernelError, KernelThread};
+use hawkeye_sim::kernel::{Access, HugeAdvice, Kernel, KernelError, KernelThread};
 use std::time::Duration;
 
 #[test]
@@ -51,6 +51,31 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> Outcome {
     assert_eq!(kernel.check(), Ok(()));
     kernel.free(space, bytes_at(0, 96 * MIB))?;
     assert_eq!(kernel.figures().swapped_bytes, 0);
+    Ok(())
+}
+
+/// Of two address spaces the one that was filled first loses its memory first, whichever was created first, but for what is
+/// accessed while it passes through the inactive list.
+#[test]
+fn the_oldest_memory_goes_first_unless_it_is_accessed() -> Outcome {
+    let (mut kernel, young) = swapping(96 * MIB, 128 * MIB, LinuxBase)?;
+    let old = kernel.create_space();
+    kernel.map(old, bytes_at(0, 128 * MIB), HugeAdvice::None)?;
+    kernel.touch(old, bytes_at(0, 32 * MIB), Access::Write)?;
+    kernel.step(Duration::from_secs(1));
+    kernel.touch(young, bytes_at(0, 64 * MIB), Access::Write)?;
+    // The first of the old program's memory is gone; the last of it is inactive by now.
+    let gone = |kernel: &Kernel, index| {
+        let sample = kernel.sample(old, region(index));
+        sample.map_or(0, |sample| sample.swapped)
+    };
+    assert!(gone(&kernel, 0) > 0 && gone(&kernel, 15) == 0);
+    assert_eq!(kernel.space_figures(young)?.swapped_bytes, 0);
+    kernel.touch(old, bytes_at(15 * HUGE, HUGE), Access::Read)?;
+    kernel.touch(young, bytes_at(64 * MIB, 32 * MIB), Access::Write)?;
+    assert_eq!((gone(&kernel, 14), gone(&kernel, 15)), (512, 0));
+    assert!(kernel.space_figures(young)?.swapped_bytes > 0);
+    assert_eq!(kernel.check(), Ok(()));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Watermarks, pressure, groups and recovery.
 
 use crate::common::*;
-use hawkeye_manager::Machine;
+use hawkeye_manager::{Machine, Settings};
 use hawkeye_policy::{RegionAddr, policies};
 use hawkeye_sim::{Change, ProcessSpec};
 use std::collections::HashSet;
@@ -42,6 +42,25 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Out
         assert_eq!(promoted.is_empty(), policy == "none");
         let bytes = manager.journal().totals().recovered_bytes;
         assert_eq!(bytes, recovered.len() as u64 * 412 * 4096);
+    }
+    Ok(())
+}
+
+/// Regions that are all there take no memory when they are promoted: the papers' kernels don't hold them back.
+#[test]
+fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() -> Outcome {
+    for hold_full in [true, false] {
+        // 400 of 440 MiB are in use.
+        let mut machine = machine(440 * MIB)?;
+        machine.start(program(&[base(0, 100, 90.0), base(300, 100, 90.0)]))?;
+        let settings = Settings {
+            hold_full,
+            ..often()
+        };
+        let mut manager = manage(machine, "hawkeye-g", settings)?;
+        run(&mut manager, s(30.0));
+        let count = promoted(&manager).len();
+        assert_eq!(count, if hold_full { 0 } else { 200 });
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ pub enum Measure {
     SpeedUp,
     /// How much faster than under this system.
     Over(&'static str),
+    /// How much faster this phase (counted from 0) is than under this system.
+    PhaseOver(&'static str, usize),
     /// How much longer this phase (counted from 0) takes than under this system, in per cent.
     SlowerPercent(&'static str, usize),
     /// Time that a promotion saves, against `linux-4k`, over what one of this system's saves.
@@ -54,7 +56,9 @@ impl Measure {
     pub(super) fn compared(self) -> Vec<&'static str> {
         match self {
             Self::SpeedUp => vec![BASE],
-            Self::Over(system) | Self::SlowerPercent(system, _) => vec![system],
+            Self::Over(system) | Self::PhaseOver(system, _) | Self::SlowerPercent(system, _) => {
+                vec![system]
+            }
             Self::SavedOver(system) => vec![BASE, system],
             _ => Vec::new(),
         }
@@ -65,7 +69,7 @@ impl Measure {
         match self {
             Self::Seconds | Self::PhaseSeconds(_) => "s",
             Self::SpeedUp => "x",
-            Self::Over(_) => "x over",
+            Self::Over(_) | Self::PhaseOver(..) => "x over",
             Self::SlowerPercent(..) => "% slower",
             Self::SavedOver(_) => "x saved a promotion",
             Self::SecondsUntilUnder(_) => "s until overhead ends",
@@ -95,6 +99,7 @@ impl Measure {
         match self {
             Self::SpeedUp => Some(seconds(BASE)? / seconds(figure.system)?),
             Self::Over(other) => Some(seconds(other)? / seconds(figure.system)?),
+            Self::PhaseOver(other, n) => Some(in_phase(other, n)? / in_phase(figure.system, n)?),
             Self::SlowerPercent(other, n) => {
                 Some((in_phase(figure.system, n)? / in_phase(other, n)? - 1.0) * 100.0)
             }
@@ -110,9 +115,11 @@ impl Measure {
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
             // These compare runs.
-            Self::SpeedUp | Self::Over(_) | Self::SlowerPercent(..) | Self::SavedOver(_) => {
-                return None;
-            }
+            Self::SpeedUp
+            | Self::Over(_)
+            | Self::PhaseOver(..)
+            | Self::SlowerPercent(..)
+            | Self::SavedOver(_) => return None,
             Self::Seconds => program.wall_s,
             Self::PhaseSeconds(n) => phase_s(program, n)?,
             Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,

@@ -6,6 +6,7 @@ use crate::kernel::{Kernel, SpaceId};
 use crate::memory::FrameRun;
 use crate::mmu::translation::{LeafSize, Tables, Translator, TranslatorSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Changes are made known to cores so often at the most: as often as accesses are measured.
@@ -26,39 +27,43 @@ pub(super) struct Piece {
     pub(super) count: u16,
 }
 
-/// Where the pages of a guest's region are in its memory.
-pub(super) fn pieces(inside: &Kernel, space: SpaceId, region: RegionAddr) -> Vec<Piece> {
+/// Where the pages of a guest's region are in its memory; `then` is told each piece, in the order of pages.
+pub(super) fn each_piece(
+    inside: &Kernel,
+    space: SpaceId,
+    region: RegionAddr,
+    mut then: impl FnMut(Piece),
+) {
     let found = inside.space(space).ok();
     let found = found.and_then(|s| s.table.get(region.start() / HUGE_PAGE_BYTES));
     let Some(found) = found else {
-        return Vec::new();
+        return;
     };
     if let Some(block) = found.huge {
-        return vec![Piece {
+        then(Piece {
             page: 0,
             block,
             first: 0,
             count: PAGES_PER_REGION,
-        }];
+        });
+        return;
     }
-    let runs = found.frames.iter().flat_map(|run| {
+    for run in found.frames.iter() {
         let frames = FrameRun {
             first: run.value as u32,
             count: run.count.into(),
         };
         let mut page = run.first;
-        frames.by_block().map(move |(block, first, count)| {
-            let piece = Piece {
+        for (block, first, count) in frames.by_block() {
+            then(Piece {
                 page,
                 block,
                 first,
                 count,
-            };
+            });
             page += count;
-            piece
-        })
-    });
-    runs.collect()
+        }
+    }
 }
 
 /// Whether the host has mapped a pageblock of a guest's memory by a huge page.
@@ -69,9 +74,32 @@ fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
     found.is_some_and(|found| found.huge.is_some())
 }
 
+/// By what the host maps most of the memory behind a region.
+fn behind(
+    inside: &Kernel,
+    own: SpaceId,
+    region: RegionAddr,
+    host: &Kernel,
+    space: SpaceId,
+) -> LeafSize {
+    let (mut all, mut huge) = (0, 0);
+    each_piece(inside, own, region, |piece| {
+        let pages = u32::from(piece.count);
+        all += pages;
+        if is_huge(host, space, piece.block) {
+            huge += pages;
+        }
+    });
+    if 2 * huge > all {
+        LeafSize::Huge
+    } else {
+        LeafSize::Base
+    }
+}
+
 impl Guest {
-    /// Tells the cores of all programs by what the host maps their memory, where that has changed. Of a region that is
-    /// spread over several pageblocks, by what it maps most of it.
+    /// Tells the cores of all programs by what the host maps their memory, where that has changed: where pages of theirs
+    /// lie elsewhere in the guest's memory, and where that lies elsewhere in the host's.
     pub(super) fn look_behind(&mut self, host: &Kernel, now: Duration) -> Result<(), EngineError> {
         let Some(space) = self.space else {
             return Ok(());
@@ -84,29 +112,32 @@ impl Guest {
         let of = |huge| if huge { LeafSize::Huge } else { LeafSize::Base };
         let mostly = of(2 * self.last.huge_bytes > self.last.rss_bytes);
         let inside = &self.machine.kernel;
+        let moved = std::mem::take(&mut self.moved);
+        let behind_moved: BTreeSet<(SpaceId, RegionAddr)> = moved
+            .into_iter()
+            .flat_map(|block| inside.regions_in(block))
+            .collect();
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             let mut changed = false;
-            for lot in &program.lots {
-                for number in lot.part([0.0, 1.0]) {
-                    let region = lot.region(number);
-                    if program.seen.size(program.seen_space, region).is_none() {
-                        continue;
-                    }
-                    let pieces = pieces(inside, program.space, region);
-                    let count = |piece: &&Piece| i32::from(piece.count);
-                    let all: i32 = pieces.iter().map(|piece| count(&piece)).sum();
-                    let huge = pieces.iter().filter(|p| is_huge(host, space, p.block));
-                    let behind = of(2 * huge.map(|piece| count(&piece)).sum::<i32>() > all);
-                    if program.seen.host(program.seen_space, region) != behind {
-                        program.seen.set_host(program.seen_space, region, behind)?;
-                        changed = true;
-                    }
+            let mut regions = std::mem::take(&mut program.moved);
+            let own = behind_moved.iter().filter(|(of, _)| *of == program.space);
+            regions.extend(own.map(|(_, region)| region));
+            for region in regions {
+                if program.seen.size(program.seen_space, region).is_none() {
+                    continue;
+                }
+                let behind = behind(inside, program.space, region, host, space);
+                if program.seen.host(program.seen_space, region) != behind {
+                    program.seen.set_host(program.seen_space, region, behind)?;
+                    program.changed_share += program.share_of(region);
+                    changed = true;
                 }
             }
             if mostly != self.mostly {
                 program.core_spec = backed_by(program.core_spec, mostly);
                 program.core = Translator::new(&program.core_spec)?;
                 program.cold = true;
+                program.changed_share = 1.0;
                 changed = true;
             }
             if changed {
@@ -145,6 +176,21 @@ impl Guest {
                     "frame {frame} of {}",
                     self.id
                 );
+            }
+        }
+        if self.stale {
+            return;
+        }
+        for program in self.machine.programs.iter().filter(|p| p.is_alive()) {
+            for sample in inside.samples(program.space).unwrap_or_default() {
+                let region = sample.region;
+                if !program.moved.contains(&region)
+                    && program.seen.size(program.seen_space, region).is_some()
+                {
+                    let behind = behind(inside, program.space, region, host, space);
+                    let known = program.seen.host(program.seen_space, region);
+                    assert_eq!(known, behind, "{region} of {}", program.id);
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A guest's accesses as its host sees them: by what its programs do to the pages that lie in its memory.
 
-use super::backing::{Piece, pieces};
+use super::backing::{Piece, each_piece};
 use super::guest::{Guest, block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
@@ -12,7 +12,6 @@ use crate::kernel::Kernel;
 use hawkeye_policy::{
     CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample, RegionAddr, Terms,
 };
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Memory that is this many times the high watermark or less is short enough to look for old pages.
@@ -49,8 +48,9 @@ impl Guest {
         let samples = self.space.and_then(|space| host.samples(space).ok());
         let mut regions = samples.unwrap_or_default();
         let (mut tally, mut busy_ns) = (Tally::default(), 0.0);
-        let mut accessed: BTreeMap<u32, Accessed> = BTreeMap::new();
         let inside = &self.machine.kernel;
+        let blocks = inside.memory.frames() / u64::from(PAGES_PER_REGION);
+        let mut accessed = vec![Accessed::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             // Coverage since the window was started: another read goes on with it.
             let Some(window) = program.windows.remove(&Viewer::Host) else {
@@ -64,28 +64,31 @@ impl Guest {
                     continue;
                 };
                 let used = f64::from(marked.used.count().max(1));
-                for piece in pieces(inside, program.space, sample.region) {
+                let rng = &mut program.rng;
+                each_piece(inside, program.space, sample.region, |piece| {
                     let Piece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
                     let others = marked.used.and(here).minus(marked.touched).count();
-                    let drawn = draw(others, marked.chance, &mut program.rng);
+                    let drawn = draw(others, marked.chance, rng);
                     let share = f64::from(marked.used.and(here).count());
-                    let at = accessed.entry(piece.block).or_default();
+                    let Some(at) = accessed.get_mut(piece.block as usize) else {
+                        return;
+                    };
                     at.pages += known + drawn;
                     // As in a sample of its own: what is drawn page by page is scattered.
                     let scattered = 1.0 - f64::from(drawn) / f64::from(PAGES_PER_REGION);
                     at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
                     at.times += marked.times * share + f64::from(known);
                     at.walks_per_s += marked.walks_per_s * share / used;
-                }
+                });
             }
             program.windows.insert(Viewer::Host, window);
         }
         let rng = self.machine.programs.first_mut().map(|p| &mut p.rng);
         if let (Some(_), Some(rng)) = (self.window, rng) {
             for sample in &mut regions {
-                let at = accessed.get(&block_of_region(sample.region));
+                let at = accessed.get(block_of_region(sample.region) as usize);
                 let at = at.copied().unwrap_or_default();
                 if sample.huge {
                     let any = rng.chance(touched(at.times));
@@ -156,11 +159,11 @@ impl Engine {
             for program in guest.machine.programs.iter_mut().filter(|p| p.is_alive()) {
                 let own = program.space;
                 program.take_accessed(inside, now, |region, pages| {
-                    for piece in pieces(inside, own, region) {
+                    each_piece(inside, own, region, |piece| {
                         let moved = moved(pages, piece);
                         let region = region_of_block(piece.block);
                         self.kernel.note_accessed(space, region, moved);
-                    }
+                    });
                 });
             }
         }

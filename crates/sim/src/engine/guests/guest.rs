@@ -9,6 +9,7 @@ use crate::kernel::{HugeAdvice, SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
 use crate::workloads::Guest as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where a guest's memory begins in the address space of its process at the host.
@@ -28,6 +29,8 @@ pub(in crate::engine) struct Guest {
     /// What the host maps behind its memory may have changed, and was last looked at then.
     pub(super) stale: bool,
     pub(super) looked: Duration,
+    /// Pageblocks of it that hold other pages since then, or that the host has mapped otherwise.
+    pub(super) moved: BTreeSet<u32>,
     /// By what the host maps most of it.
     pub(super) mostly: LeafSize,
     /// The host's last word on it.
@@ -82,6 +85,7 @@ impl Engine {
             window: None,
             stale: true,
             looked: Duration::ZERO,
+            moved: BTreeSet::new(),
             mostly: LeafSize::Base,
             last: SpaceFigures::default(),
             rss_peak_bytes: 0,
@@ -126,12 +130,18 @@ impl Guest {
         self.space
     }
 
-    /// Its host changed what is behind a region of its memory: whoever runs in it waits for `locked`.
-    pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
-        self.stale = true;
+    /// Its host changed what is behind a pageblock of its memory, a region of its own: whoever runs in it waits for `locked`.
+    pub(in crate::engine) fn held_up(&mut self, region: RegionAddr, locked: Duration) {
+        self.remapped(block_of_region(region));
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
             program.held_up(locked);
         }
+    }
+
+    /// What is behind a pageblock of its memory may be something else.
+    pub(super) fn remapped(&mut self, block: u32) {
+        self.stale = true;
+        self.moved.insert(block);
     }
 
     /// What it would use of the host's cores now.

@@ -110,6 +110,7 @@ impl Engine {
                     }
                 }
             }
+            self.guests.get_mut(number)?.moved.insert(block);
             self.tell_away(number, block);
         }
         Some(time)
@@ -134,7 +135,7 @@ impl Engine {
             if let Some(number) = self.guest_in(Some(space)) {
                 self.tell_away(number, block_of_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
-                    guest.stale = true;
+                    guest.remapped(block_of_region(region));
                 }
             }
             let mut programs = self.programs.iter_mut();

@@ -172,8 +172,8 @@ impl Twins {
             }
             Step::At(frame) => {
                 let frame = frame % self.memory.frames() as u32;
-                let got = self.memory.allocate_at(frame, OWNER);
-                self.single.allocate_at(frame, OWNER);
+                let got = self.memory.allocate_at(frame, 1, OWNER);
+                self.single.allocate_at(frame, 1, OWNER);
                 let held = self
                     .held
                     .iter()
