@@ -5,7 +5,7 @@ mod misses;
 
 use super::ItaniumError;
 use super::address::offset_of;
-use super::kernel::{Kernel, KernelSettings, Purge};
+use super::kernel::{Backing, Kernel, KernelSettings, Purge};
 use super::mmu::{Counters, Miss, Mmu, Processor, Pte, Walker};
 use serde::Serialize;
 
@@ -90,8 +90,15 @@ impl Machine {
     ///
     /// # Errors
     /// The same.
-    pub fn mmap(&mut self, process: u32, bytes: u64, at: Option<u64>) -> Result<u64, ItaniumError> {
-        self.kernel.mmap(process, bytes, at, &mut self.counters)
+    pub fn mmap(
+        &mut self,
+        process: u32,
+        bytes: u64,
+        at: Option<u64>,
+        backing: Backing,
+    ) -> Result<u64, ItaniumError> {
+        let work = &mut self.counters;
+        self.kernel.mmap(process, bytes, at, backing, work)
     }
 
     /// As [`Kernel::munmap`].

@@ -94,9 +94,10 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
                 mapping,
                 bytes,
                 at,
+                backing,
             } => {
                 let own = numbers.process(&mut machine, process)?;
-                let start = machine.mmap(own, bytes, at)?;
+                let start = machine.mmap(own, bytes, at, backing)?;
                 if let Some(slot) = numbers.slot(process, mapping) {
                     *slot = Some((start, bytes));
                 }

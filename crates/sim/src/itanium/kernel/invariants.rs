@@ -1,6 +1,6 @@
 //! What holds at any time.
 
-use super::{Kernel, Space};
+use super::{Backing, Kernel, Space};
 use crate::itanium::error::Contradiction;
 use std::collections::BTreeMap;
 
@@ -94,7 +94,9 @@ impl Kernel {
             end = first + mapping.pages;
             let mut pages = *first..end;
             let unsized_page = pages.find(|page| space.table.get(*page).is_none());
-            if let Some(page) = unsized_page.filter(|_| self.settings.orders.large()) {
+            if let Some(page) = unsized_page
+                .filter(|_| self.settings.orders.large() && mapping.backing == Backing::Anonymous)
+            {
                 must(false, "a page has no size", page)?;
             }
         }

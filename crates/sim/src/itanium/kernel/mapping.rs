@@ -1,12 +1,12 @@
 //! `mmap`, `munmap` and `mprotect`.
 
-use super::{Kernel, Mapping, Purge};
+use super::{Backing, Kernel, Mapping, Purge};
 use crate::itanium::ItaniumError;
-use crate::itanium::address::{REGION_LIMIT, offset_of};
+use crate::itanium::address::{Orders, REGION_LIMIT, offset_of};
 use crate::itanium::mmu::{Counters, Pte};
 
 impl Kernel {
-    /// Maps anonymous memory that may be written to: at an address, or where there is room. Returns its first byte.
+    /// Maps memory that may be written to: at an address, or where there is room. Returns its first byte.
     ///
     /// # Errors
     /// No such process; a range that is none, or has something mapped already; no memory for page tables.
@@ -15,6 +15,7 @@ impl Kernel {
         process: u32,
         bytes: u64,
         at: Option<u64>,
+        backing: Backing,
         work: &mut Counters,
     ) -> Result<u64, ItaniumError> {
         let base = self.settings.base;
@@ -36,11 +37,12 @@ impl Kernel {
             });
         }
         let mapping = Mapping {
+            backing,
             pages,
             writable: true,
         };
         self.space_mut(process)?.mappings.insert(first, mapping);
-        self.size(process, first, pages, work)?;
+        self.size(process, first, pages, backing, work)?;
         Ok(base.address_of(first))
     }
 
@@ -51,12 +53,17 @@ impl Kernel {
         process: u32,
         first: u64,
         pages: u64,
+        backing: Backing,
         work: &mut Counters,
     ) -> Result<(), ItaniumError> {
-        if !self.settings.orders.large() {
+        let orders = match backing {
+            Backing::Anonymous => self.settings.orders,
+            Backing::File => Orders::BASE,
+        };
+        if !orders.large() {
             return Ok(());
         }
-        for (start, order) in self.settings.orders.cover(first, pages, u8::MAX) {
+        for (start, order) in orders.cover(first, pages, u8::MAX) {
             for page in start..start + (1 << order) {
                 self.ensure_leaf(process, page)?;
                 let table = &mut self.space_mut(process)?.table;

@@ -25,7 +25,7 @@ mod statistics;
 pub use buddy::Buddy;
 pub use page_table::PageTable;
 pub use purge::Purge;
-pub use space::{Mapping, Space};
+pub use space::{Backing, Mapping, Space};
 pub use statistics::{ByOrder, Statistics};
 
 use super::ItaniumError;

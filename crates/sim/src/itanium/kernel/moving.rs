@@ -54,7 +54,7 @@ impl Kernel {
                 ..mapping
             };
             self.space_mut(process)?.mappings.insert(start, longer);
-            self.size(process, end, more, work)?;
+            self.size(process, end, more, mapping.backing, work)?;
             return Ok((address, None));
         }
         let align = base.pages(self.settings.vm_align_bytes);
@@ -75,7 +75,7 @@ impl Kernel {
             ..mapping
         };
         mappings.insert(to, moved);
-        self.size(process, to + old_pages, more, work)?;
+        self.size(process, to + old_pages, more, mapping.backing, work)?;
         Ok((base.address_of(to), Some(purge)))
     }
 

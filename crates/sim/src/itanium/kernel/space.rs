@@ -9,9 +9,20 @@ use std::collections::BTreeMap;
 /// chosen (2,368 KiB): it decides how mappings are aligned where the kernel pads nothing.
 const FIRST_MAPPING: u64 = (1 << REGION_BITS) + 0x25_0000;
 
-/// One call of `mmap`: anonymous memory.
+/// What is behind a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nothing: what `malloc` hands out.
+    Anonymous,
+    /// A file, as behind a program's text and data. Never on large pages (thesis, section 5.5.2).
+    File,
+}
+
+/// One call of `mmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
+    /// What is behind it.
+    pub backing: Backing,
     /// Number of pages.
     pub pages: u64,
     /// May be written to.

@@ -2,6 +2,7 @@
 
 use super::{Event, Sink, Touch, fill};
 use crate::itanium::ItaniumError;
+use crate::itanium::kernel::Backing;
 use serde::Serialize;
 
 /// The page size that the program has in its code.
@@ -39,6 +40,7 @@ impl Contention {
                 mapping: 0,
                 bytes,
                 at: None,
+                backing: Backing::Anonymous,
             })?;
             fill(process, 0, bytes, sink)?;
         }

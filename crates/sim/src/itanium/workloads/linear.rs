@@ -3,6 +3,7 @@
 use super::{Event, Sink, Touch};
 use crate::itanium::ItaniumError;
 use crate::itanium::address::REGION_BITS;
+use crate::itanium::kernel::Backing;
 use serde::Serialize;
 
 /// One walk over memory that is there already.
@@ -29,6 +30,7 @@ impl Linear {
             mapping: 0,
             bytes: self.bytes,
             at: Some(Self::ADDRESS),
+            backing: Backing::Anonymous,
         })?;
         sink(Event::Lock {
             process: 0,

@@ -2,6 +2,7 @@
 
 use super::{Event, Sink, Touch, fill};
 use crate::itanium::ItaniumError;
+use crate::itanium::kernel::Backing;
 use crate::rng::Rng;
 use serde::Serialize;
 
@@ -51,6 +52,7 @@ impl Mcf {
                 mapping,
                 bytes,
                 at: None,
+                backing: Backing::Anonymous,
             })?;
             fill(0, mapping, bytes, sink)?;
         }

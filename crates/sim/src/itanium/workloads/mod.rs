@@ -18,12 +18,13 @@ pub use transpose::Transpose;
 pub use vortex::Vortex;
 
 use super::ItaniumError;
+use super::kernel::Backing;
 use serde::Serialize;
 
 /// What a program does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Maps anonymous memory.
+    /// Maps memory.
     Map {
         /// Number of the process; it begins with its first mapping.
         process: u32,
@@ -33,6 +34,8 @@ pub enum Event {
         bytes: u64,
         /// Where; if nowhere, where the kernel likes.
         at: Option<u64>,
+        /// What is behind it.
+        backing: Backing,
     },
     /// Unmaps all of a mapping.
     Unmap {

@@ -2,6 +2,7 @@
 
 use super::{Event, Sink, Touch};
 use crate::itanium::ItaniumError;
+use crate::itanium::kernel::Backing;
 use serde::Serialize;
 
 /// The page size that the program has in its code.
@@ -38,6 +39,7 @@ impl Sparse {
                 bytes: PAGE_BYTES,
                 // Address 0 is no address to `mmap`.
                 at: (area > 0).then_some(address),
+                backing: Backing::Anonymous,
             })?;
         }
         for _ in 0..self.loops {

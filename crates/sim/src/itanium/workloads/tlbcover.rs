@@ -2,6 +2,7 @@
 
 use super::{Event, Sink, Touch, fill};
 use crate::itanium::ItaniumError;
+use crate::itanium::kernel::Backing;
 use crate::rng::Rng;
 use serde::Serialize;
 
@@ -38,6 +39,7 @@ impl Tlbcover {
             mapping: 0,
             bytes: self.bytes,
             at: None,
+            backing: Backing::Anonymous,
         })?;
         fill(0, 0, self.bytes, sink)?;
         sink(Event::Measure)?;

@@ -2,6 +2,7 @@
 
 use super::{Event, Sink, Touch};
 use crate::itanium::ItaniumError;
+use crate::itanium::kernel::Backing;
 use serde::Serialize;
 
 /// A matrix element; the thesis does not say of how many bytes.
@@ -27,6 +28,7 @@ impl Transpose {
                     mapping,
                     bytes,
                     at: None,
+                    backing: Backing::Anonymous,
                 })?;
             }
             for i in 0..dimension {
