@@ -45,6 +45,9 @@ pub enum ItaniumError {
     /// Not a single frame is free.
     #[error("there is no memory left for process {0}")]
     OutOfMemory(u32),
+    /// No place for a mapping.
+    #[error("there is no room left among the addresses of process {0}")]
+    NoRoom(u32),
     /// More processes and forks than there are region ids.
     #[error("all 2^21 contexts of region ids are used")]
     Contexts,

@@ -187,6 +187,7 @@ impl Machine {
         write: bool,
         references: u32,
     ) -> Result<(), ItaniumError> {
+        self.kernel.space(process)?;
         self.counters.references += u64::from(references);
         let misses = self.counters.misses;
         loop {

@@ -94,7 +94,7 @@ fn setups() -> impl Strategy<Value = Setup> {
                 } else {
                     CopyOnWrite::Demote
                 },
-                memory_bytes: 256 << 20,
+                memory_bytes: 64 << 20,
                 ..KernelSettings::plain(base)
             },
             fake_pinned,

@@ -155,12 +155,16 @@ fn bad_calls_are_refused() {
     map(&mut machine, process, MIB);
     let mut map = |at, bytes| machine.mmap(process, bytes, Some(at), Backing::Anonymous);
     assert!(matches!(map(AT, MIB), Err(ItaniumError::Occupied { .. })));
-    for (at, bytes) in [(AT + 1, MIB), (AT, 0), (AT, u64::MAX), (AT - MIB, MIB)] {
+    for (at, bytes) in [(AT, 0), (AT, u64::MAX), (AT - MIB, MIB), (u64::MAX, MIB)] {
         assert!(
             matches!(map(at, bytes), Err(ItaniumError::Range { .. })),
             "{at:#x}"
         );
     }
+    assert!(matches!(
+        machine.munmap(process, AT + 1, MIB),
+        Err(ItaniumError::Range { .. })
+    ));
     assert!(matches!(
         machine.mprotect(process, AT, 2 * MIB, false),
         Err(ItaniumError::NotMapped { .. })

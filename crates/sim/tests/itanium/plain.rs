@@ -392,10 +392,10 @@ impl Plain {
                 .is_some_and(|from| order >= from)
             {
                 order = *self.orders.iter().rfind(|lower| **lower < order).unwrap();
-            }
-            // All of the larger page has become as small.
-            for page in self.whole(process, page) {
-                self.pages(process).get_mut(&page).unwrap().order = order;
+                // All of the larger page becomes as small.
+                for page in self.whole(process, page) {
+                    self.pages(process).get_mut(&page).unwrap().order = order;
+                }
             }
             for page in self.whole(process, page) {
                 let memory = self.number();

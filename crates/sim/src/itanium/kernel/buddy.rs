@@ -56,12 +56,12 @@ impl Buddy {
 
     /// Takes one frame, if it is free.
     pub fn take(&mut self, frame: u32) -> bool {
-        let held = (0..ORDERS).find_map(|order| {
+        let held = (0..ORDERS).find(|order| {
             let block = frame & !((1 << order) - 1);
-            let blocks = self.free.get_mut(usize::from(order))?;
-            blocks.remove(&block).then_some((block, order))
+            let blocks = self.free.get_mut(usize::from(*order));
+            blocks.is_some_and(|blocks| blocks.remove(&block))
         });
-        let Some((block, order)) = held else {
+        let Some(order) = held else {
             return false;
         };
         // What is left, in halves around the frame.
@@ -70,7 +70,6 @@ impl Buddy {
             let upper = frame & (1 << half) != 0;
             self.put(if upper { pair } else { pair + (1 << half) }, half);
         }
-        debug_assert!(frame >= block);
         self.free_frames -= 1;
         true
     }

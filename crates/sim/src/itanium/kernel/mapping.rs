@@ -6,10 +6,10 @@ use crate::itanium::address::{Orders, REGION_LIMIT, offset_of};
 use crate::itanium::mmu::{Counters, Pte};
 
 impl Kernel {
-    /// Maps memory that may be written to: at an address, or where there is room. Returns its first byte.
+    /// Maps memory that may be written to: at an address, rounded up to a whole page, or where there is room. Returns its first byte.
     ///
     /// # Errors
-    /// No such process; a range that is none, or has something mapped already; no memory for page tables.
+    /// No such process; a range that is none, or has something mapped already; no room; no memory for page tables.
     pub fn mmap(
         &mut self,
         process: u32,
@@ -22,11 +22,14 @@ impl Kernel {
         let align = base.pages(self.settings.vm_align_bytes);
         let space = self.space(process)?;
         let first = match at {
-            Some(address) => self.range(address, bytes)?.0,
+            Some(address) if address <= u64::MAX - base.bytes() => {
+                self.range(address.next_multiple_of(base.bytes()), bytes)?.0
+            }
+            Some(address) => return Err(ItaniumError::Range { address, bytes }),
             None => {
                 let (_, pages) = self.range(0, bytes)?;
                 let placed = space.place(base, pages, align);
-                placed.ok_or(ItaniumError::OutOfMemory(process))?
+                placed.ok_or(ItaniumError::NoRoom(process))?
             }
         };
         let pages = base.pages(bytes);

@@ -59,7 +59,7 @@ impl Kernel {
         }
         let align = base.pages(self.settings.vm_align_bytes);
         let to = space.place(base, new_pages, align);
-        let to = to.ok_or(ItaniumError::OutOfMemory(process))?;
+        let to = to.ok_or(ItaniumError::NoRoom(process))?;
         let purge = self.purge(process, first, old_pages, true)?;
         self.cut_out(process, first, old_pages)?;
         self.carry(&Move {

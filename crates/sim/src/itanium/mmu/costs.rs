@@ -4,10 +4,10 @@ use serde::Serialize;
 
 /// Cycles of a processor of 1.5 GHz, for each time that something happens.
 ///
-/// The thesis measured averages over all misses of a benchmark (table 6.3: 19.23 cycles for the short format, 61.47 with large
-/// pages, 80.27 for the long format with large pages) and the share of them that the walker filled (99.53, 34.94 and
-/// 34.88 %). Its table 6.4 multiplies one with the other; so the columns there are shares of an average, not the cost of a single
-/// event. Unit costs have to be solved for.
+/// The thesis measured what one miss more costs on a benchmark (table 6.3: 19.23 cycles for the short format, 61.47 with large
+/// pages, 80.27 for the long format with large pages), takes that for the cost of any, and has the share of misses that the walker filled
+/// (99.53, 34.94 and 34.88 %). Its table 6.4 multiplies one with the other; so the columns there are shares of an average, not the
+/// cost of a single event. Unit costs have to be solved for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Costs {
     /// The walker fills from the virtual linear table. With `software_short` the solution of both averages of the short

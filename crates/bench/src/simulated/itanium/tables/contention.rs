@@ -4,7 +4,7 @@ use super::{Kernel, Measure, Row, Table, row};
 use hawkeye_sim::itanium::workloads::{Contention, Workload};
 
 /// Numbers of processes.
-pub(crate) const PROCESSES: [u32; 8] = [8, 11, 12, 13, 16, 32, 64, 128];
+const PROCESSES: [u32; 8] = [8, 11, 12, 13, 16, 32, 64, 128];
 
 fn rows() -> Vec<Row> {
     let of = |processes: u32| {

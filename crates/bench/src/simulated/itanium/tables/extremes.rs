@@ -7,13 +7,12 @@ pub(super) const SPARSE: Table = Table {
     name: "sparse",
     shows: "a page every 32 MiB, 512 of them, three times (figure 4.1); and so often that only misses count",
     rows: || {
-        let sparse = |sparse| Workload::Sparse(sparse);
-        let thesis = sparse(Sparse::THESIS);
-        let aliased = sparse(Sparse {
+        let thesis = Workload::Sparse(Sparse::THESIS);
+        let aliased = Workload::Sparse(Sparse {
             perturbed: false,
             ..Sparse::THESIS
         });
-        let long = sparse(Sparse {
+        let long = Workload::Sparse(Sparse {
             loops: 1000,
             ..Sparse::THESIS
         });
