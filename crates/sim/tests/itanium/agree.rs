@@ -2,10 +2,12 @@
 
 use super::plain::Plain;
 use hawkeye_sim::itanium::address::{BasePage, Orders};
-use hawkeye_sim::itanium::kernel::{Backing, CopyOnWrite, KernelSettings};
+use hawkeye_sim::itanium::kernel::{Backing, ByOrder, CopyOnWrite, KernelSettings};
 use hawkeye_sim::itanium::mmu::{Fill, MADISON, Processor, Replacement, Walker};
 use hawkeye_sim::itanium::{Machine, Setup};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -198,4 +200,48 @@ proptest! {
             prop_assert_eq!(machine.check(), Ok(()), "step {}: {:?}", number, step);
         }
     }
+}
+
+/// What is tried above has everything in it that there is to agree on.
+#[test]
+fn what_is_tried_leaves_nothing_out() {
+    let mut runner = TestRunner::deterministic();
+    let mut done = [0; 3];
+    let mut counted = [0; 8];
+    for _ in 0..200 {
+        let setup = setups().new_tree(&mut runner).unwrap().current();
+        let steps = steps().new_tree(&mut runner).unwrap().current();
+        let mut machine = Machine::new(setup, 1).unwrap();
+        let mut plain = Plain::new(setup);
+        machine.spawn().unwrap();
+        plain.spawn();
+        for step in &steps {
+            let worked = both(&mut machine, &mut plain, step).0.is_some();
+            let kind = match step {
+                Step::Remap(..) => 0,
+                Step::Protect(..) => 1,
+                Step::Fork(..) => 2,
+                _ => continue,
+            };
+            done[kind] += u32::from(worked);
+        }
+        let counters = machine.counters();
+        let statistics = machine.kernel().statistics();
+        let large = |by: &ByOrder| (1..20).map(|order| by.of(order)).sum::<u64>();
+        let events = [
+            counters.walker,
+            counters.software,
+            counters.nested,
+            counters.copied_bytes,
+            counters.hash_collisions,
+            large(&statistics.faulted),
+            large(&statistics.failed),
+            large(&statistics.demoted),
+        ];
+        for (sum, events) in counted.iter_mut().zip(events) {
+            *sum += events;
+        }
+    }
+    assert!(done.iter().all(|times| *times > 50), "{done:?}");
+    assert!(counted.iter().all(|events| *events > 100), "{counted:?}");
 }

@@ -62,6 +62,14 @@ impl Measure {
         fixed.to_owned()
     }
 
+    /// Whether it is in per cent.
+    pub fn is_share(self) -> bool {
+        matches!(
+            self,
+            Self::HitPercent | Self::MissPercent | Self::WalkerPercent | Self::SpacePercent(_)
+        )
+    }
+
     /// Digits after the point that it is shown with.
     pub fn decimals(self) -> usize {
         match self {

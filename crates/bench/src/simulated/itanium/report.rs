@@ -20,7 +20,7 @@ pub struct SideBySide {
     pub model: Option<f64>,
     /// Simulated less measured.
     pub difference: Option<f64>,
-    /// That, in per cent of what was measured.
+    /// That, in per cent of what was measured; nothing where that is a share itself.
     pub difference_percent: Option<f64>,
     /// Digits after the point.
     #[serde(skip)]
@@ -41,7 +41,11 @@ impl SideBySide {
             thesis: row.thesis,
             model,
             difference: model.zip(measured).map(|(model, thesis)| model - thesis),
-            difference_percent: row.thesis.and_then(|thesis| thesis.error_percent(model)),
+            // Shares are compared in points.
+            difference_percent: row
+                .thesis
+                .filter(|_| !row.measure.is_share())
+                .and_then(|thesis| thesis.error_percent(model)),
             decimals: row.measure.decimals(),
         }
     }
@@ -65,7 +69,7 @@ impl fmt::Display for ItaniumReport {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         writeln!(
             f,
-            "  {:<14} {:<16} {:<32} {:>9} {:>9} {:>10} {:>9}",
+            "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10} {:>9}",
             "", "kernel", "", "thesis", "model", "difference", ""
         )?;
         for row in &self.rows {
@@ -81,7 +85,7 @@ impl fmt::Display for ItaniumReport {
             let difference = row.difference.map(|value| format!("{value:+.digits$}"));
             let percent = row.difference_percent.map(|value| format!("{value:+.1} %"));
             let line = format!(
-                "  {:<14} {:<16} {:<32} {thesis:>9} {:>9} {:>10} {:>9}",
+                "  {:<13} {:<15} {:<33} {thesis:>9} {:>9} {:>10} {:>9}",
                 row.of,
                 row.kernel,
                 row.measure,

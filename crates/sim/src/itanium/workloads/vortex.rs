@@ -11,10 +11,10 @@ const KIB: u64 = 1 << 10;
 /// Lengths of blocks, and how many of a thousand have each. Chosen so that the kernel's own rule makes pages of table 6.6's shares of
 /// them; 132 KiB is what C's `malloc` grows by where less is asked for.
 const BLOCKS: [(u64, u64); 4] = [
-    (64 * KIB, 150),
-    (132 * KIB, 380),
-    (272 * KIB, 330),
-    (640 * KIB, 140),
+    (64 * KIB, 110),
+    (132 * KIB, 370),
+    (272 * KIB, 360),
+    (640 * KIB, 160),
 ];
 
 /// Small blocks in 25 MiB of addresses, referred to all over; now and then one is freed and another one allocated.

@@ -63,5 +63,5 @@ pub(super) const PAGES: Table = Table {
         ]
         .concat()
     },
-    notes: &[],
+    notes: &["Chosen: lengths of arrays and blocks, for this table."],
 };
