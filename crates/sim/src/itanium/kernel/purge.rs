@@ -3,7 +3,8 @@
 use super::Kernel;
 use crate::itanium::ItaniumError;
 
-/// Pages of a process whose translations have changed.
+/// Pages of a process whose translations have changed. Linux purges by one page size that covers them all, and so some neighbours too
+/// (`flush_tlb_range`, `arch/ia64/mm/tlb.c`); here these stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purge {
     /// Whose.
