@@ -41,26 +41,37 @@ impl Figures {
     }
 }
 
-/// Which process and mapping of the machine are those of a workload.
-#[derive(Default)]
-struct Numbers {
-    /// By process of the workload: that of the machine, and first byte and length of its mappings.
-    processes: Vec<(u32, Vec<Option<(u64, u64)>>)>,
+/// First byte and length.
+type Range = (u64, u64);
+
+/// A process of the workload on the machine.
+struct Known {
+    /// Its number there.
+    own: u32,
+    /// Its mappings, by what the workload calls them.
+    mappings: Vec<Option<Range>>,
 }
+
+/// The workload's processes, by number.
+#[derive(Default)]
+struct Numbers(Vec<Known>);
 
 impl Numbers {
     fn process(&mut self, machine: &mut Machine, process: u32) -> Result<u32, ItaniumError> {
-        while self.processes.len() <= process as usize {
-            self.processes.push((machine.spawn()?, Vec::new()));
+        while self.0.len() <= process as usize {
+            self.0.push(Known {
+                own: machine.spawn()?,
+                mappings: Vec::new(),
+            });
         }
-        let known = self.processes.get(process as usize);
+        let known = self.0.get(process as usize);
         known
-            .map(|known| known.0)
+            .map(|known| known.own)
             .ok_or(ItaniumError::Process(process))
     }
 
-    fn slot(&mut self, process: u32, mapping: u32) -> Option<&mut Option<(u64, u64)>> {
-        let mappings = &mut self.processes.get_mut(process as usize)?.1;
+    fn slot(&mut self, process: u32, mapping: u32) -> Option<&mut Option<Range>> {
+        let mappings = &mut self.0.get_mut(process as usize)?.mappings;
         if mappings.len() <= mapping as usize {
             mappings.resize(mapping as usize + 1, None);
         }
@@ -69,7 +80,7 @@ impl Numbers {
 
     fn mapping(&mut self, process: u32, mapping: u32) -> Result<(u32, u64, u64), ItaniumError> {
         let found = self.slot(process, mapping).and_then(|slot| *slot);
-        let own = self.processes.get(process as usize).map(|known| known.0);
+        let own = self.0.get(process as usize).map(|known| known.own);
         let unknown = ItaniumError::NotMapped {
             process,
             address: 0,

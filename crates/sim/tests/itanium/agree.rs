@@ -37,22 +37,32 @@ fn page(base: BasePage, number: u64) -> u64 {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let process = || 0u32..4;
+    let process = || prop_oneof![4 => Just(0u32), 1 => 1u32..4];
     let place = || 0..2 * WINDOW;
     let pages = || prop_oneof![1u64..6, 1u64..70];
+    let few = || 1u64..12;
     let step = prop_oneof![
         1 => Just(Step::Spawn),
-        6 => (process(), pages(), proptest::option::of(place())).prop_map(|(p, n, at)| Step::Map(p, n, at)),
+        6 => (process(), pages(), proptest::option::of(place()))
+            .prop_map(|(p, n, at)| Step::Map(p, n, at)),
         2 => (process(), place(), pages()).prop_map(|(p, at, n)| Step::Unmap(p, at, n)),
-        2 => (process(), place(), pages(), any::<bool>()).prop_map(|(p, at, n, w)| Step::Protect(p, at, n, w)),
-        2 => (process(), place(), pages(), pages()).prop_map(|(p, at, n, m)| Step::Remap(p, at, n, m)),
+        3 => (process(), place(), few(), any::<bool>())
+            .prop_map(|(p, at, n, w)| Step::Protect(p, at, n, w)),
+        3 => (process(), place(), few(), pages()).prop_map(|(p, at, n, m)| Step::Remap(p, at, n, m)),
         1 => (process(), place(), pages()).prop_map(|(p, at, n)| Step::Populate(p, at, n)),
         1 => process().prop_map(Step::Fork),
         1 => process().prop_map(Step::Exit),
         24 => (process(), place(), 1u64..20, any::<bool>(), 1u8..3)
             .prop_map(|(p, at, n, w, times)| Step::Access(p, at, n, w, times)),
     ];
-    proptest::collection::vec(step, 1..120)
+    // With something to begin with, in either place.
+    (pages(), pages(), proptest::collection::vec(step, 1..120)).prop_map(|(one, other, steps)| {
+        let maps = [
+            Step::Map(0, one, Some(3)),
+            Step::Map(0, other, Some(WINDOW + 9)),
+        ];
+        maps.into_iter().chain(steps).collect()
+    })
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
