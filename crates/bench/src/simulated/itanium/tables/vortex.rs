@@ -12,7 +12,7 @@ const LF_LP: Kernel = Kernel::LF_LP;
 
 pub(super) const VORTEX: Table = Table {
     name: "vortex",
-    shows: "a model of vortex: small blocks all over (tables 6.5 and 6.14a, figures 4.6b, 6.8b and 6.13)",
+    shows: "a model of vortex: small blocks all over (table 6.5, figures 4.6b, 6.8b and 6.13)",
     rows: || {
         let row = |measure, values: &[(Kernel, f64)]| {
             let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
