@@ -107,3 +107,49 @@ pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumE
         notes: table.notes,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &str) -> ItaniumReport {
+        let table = TABLES.iter().find(|table| table.name == name).unwrap();
+        simulate(table, 2).unwrap()
+    }
+
+    fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
+        let large = report.rows.iter().filter(|row| row.kernel.contains("LP"));
+        let speed_ups = large.filter(|row| row.measure.starts_with("speed-up"));
+        speed_ups.map(|row| row.model.unwrap()).collect()
+    }
+
+    #[test]
+    fn pinning_entries_tells_what_a_miss_costs_as_it_did_in_the_thesis() {
+        let report = report("miss-cost");
+        let errors = report.rows.iter().filter_map(|row| row.difference_percent);
+        let errors: Vec<f64> = errors.collect();
+        assert_eq!(errors.len(), 3);
+        assert!(errors.iter().all(|error| error.abs() < 10.0), "{report}");
+    }
+
+    #[test]
+    fn large_pages_slow_vortex_down_and_speed_mcf_up() {
+        let (vortex, mcf) = (report("vortex"), report("mcf"));
+        assert_eq!((speed_ups(&vortex).len(), speed_ups(&mcf).len()), (2, 2));
+        assert!(speed_ups(&vortex).iter().all(|s| *s < 1.0), "{vortex}");
+        assert!(speed_ups(&mcf).iter().all(|s| *s > 1.07), "{mcf}");
+    }
+
+    #[test]
+    fn names_of_tables_are_their_own() {
+        for (place, table) in TABLES.iter().enumerate() {
+            assert!(TABLES[..place].iter().all(|other| other.name != table.name));
+        }
+    }
+
+    #[test]
+    fn threads_change_nothing() {
+        let table = TABLES.iter().find(|table| table.name == "sparse").unwrap();
+        assert_eq!(simulate(table, 1).unwrap(), simulate(table, 3).unwrap());
+    }
+}

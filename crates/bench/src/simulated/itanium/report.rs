@@ -69,8 +69,8 @@ impl fmt::Display for ItaniumReport {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         writeln!(
             f,
-            "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10} {:>9}",
-            "", "kernel", "", "thesis", "model", "difference", ""
+            "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
+            "", "kernel", "", "thesis", "model", "difference"
         )?;
         for row in &self.rows {
             let digits = row.decimals;
