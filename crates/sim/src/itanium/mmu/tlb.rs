@@ -288,7 +288,7 @@ mod tests {
             let mut plain: Vec<(u32, u64, u64)> = Vec::new();
             for (rid, offset, size, what) in steps {
                 let shift = SHIFTS[size];
-                let (start, end) = (offset >> shift << shift, (offset >> shift) + 1 << shift);
+                let (start, end) = (offset >> shift << shift, ((offset >> shift) + 1) << shift);
                 if what == 0 {
                     tlb.purge(rid, start, end);
                     plain.retain(|(r, s, e)| *r != rid || *e <= start || end <= *s);
