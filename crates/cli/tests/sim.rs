@@ -213,7 +213,7 @@ fn mistakes_are_told_in_a_sentence() {
 #[test]
 fn a_thesis_and_its_model_stand_side_by_side() {
     let folder = Folder::new("itanium");
-    let text = folder.done("itanium linear sparse --svg itanium.svg");
+    let text = folder.done("itanium linear --svg itanium.svg");
     assert!(
         text.contains("thesis") && text.contains("difference"),
         "{text}"

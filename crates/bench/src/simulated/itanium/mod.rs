@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn threads_change_nothing() {
-        let table = TABLES.iter().find(|table| table.name == "sparse").unwrap();
+        let table = TABLES.iter().find(|table| table.name == "linear").unwrap();
         assert_eq!(simulate(table, 1).unwrap(), simulate(table, 3).unwrap());
     }
 }
