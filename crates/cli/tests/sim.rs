@@ -233,3 +233,20 @@ fn a_trace_is_a_workload() {
         "{told}"
     );
 }
+
+#[test]
+fn a_thesis_and_its_model_stand_side_by_side() {
+    let folder = Folder::new("itanium");
+    let text = folder.done("itanium linear --svg itanium.svg");
+    assert!(
+        text.contains("thesis") && text.contains("difference"),
+        "{text}"
+    );
+    assert!(text.contains("65570") && text.contains("65504"), "{text}");
+    assert!(folder.text("itanium.svg").contains("linear"));
+    let json: serde_json::Value =
+        serde_json::from_str(&folder.done("itanium linear --json")).expect("JSON");
+    assert_eq!(json[0]["rows"][0]["model"], 65_536.0);
+    let told = folder.refused("itanium vertical");
+    assert!(told.contains("linear"), "{told}");
+}

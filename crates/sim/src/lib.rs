@@ -27,6 +27,7 @@ pub mod demo;
 pub mod engine;
 mod error;
 mod invariants;
+pub mod itanium;
 pub mod kernel;
 mod machine;
 pub mod machine_file;

@@ -1,5 +1,6 @@
 //! Experiments on the simulated machine.
 
+pub mod itanium;
 pub mod paper;
 pub mod run_rate;
 pub mod this_machine;

@@ -144,7 +144,7 @@ impl Figure {
 impl Published {
     /// How far a simulated value is off, in per cent: of a range from its nearer end. Nothing where there is no value, or
     /// a bound is kept.
-    fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
+    pub(crate) fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
         let value = simulated?;
         let nearest = match self {
             Self::Value(paper) => paper,

@@ -4,6 +4,7 @@ mod bar;
 mod calibrate;
 mod compare;
 mod figures;
+mod itanium;
 mod list;
 mod machine;
 mod output;
@@ -33,6 +34,7 @@ enum SimCommand {
     Calibrate(calibrate::Calibrate),
     Predict(predict::Predict),
     Paper(paper::Paper),
+    Itanium(itanium::Itanium),
     /// Show systems, workloads and where their figures are from.
     List,
 }
@@ -47,6 +49,7 @@ impl Sim {
             SimCommand::Calibrate(calibrate) => calibrate.execute()?,
             SimCommand::Predict(predict) => predict.execute()?,
             SimCommand::Paper(paper) => paper.execute()?,
+            SimCommand::Itanium(itanium) => itanium.execute()?,
             SimCommand::List => list::list()?,
         }
         Ok(ExitCode::SUCCESS)

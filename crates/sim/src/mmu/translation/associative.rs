@@ -5,14 +5,14 @@
 //! order of use, and short chains through those whose keys have the same hash.
 
 /// Most entries: slots are bytes.
-pub(super) const MAX_ENTRIES: u32 = 255;
+pub(crate) const MAX_ENTRIES: u32 = 255;
 const SLOTS: usize = 256;
 /// A few times as many as entries, so that chains are short.
 const BUCKETS: usize = 1024;
 const END: u8 = 0;
 
 #[derive(Clone, Debug)]
-pub(super) struct Associative {
+pub(crate) struct Associative {
     keys: [u64; SLOTS],
     /// Towards the least recently used; of slot 0, the most recently used.
     older: [u8; SLOTS],
@@ -27,7 +27,7 @@ pub(super) struct Associative {
 
 impl Associative {
     /// Empty, with 1 to [`MAX_ENTRIES`] entries.
-    pub(super) fn new(entries: u32) -> Self {
+    pub(crate) fn new(entries: u32) -> Self {
         Self {
             keys: [0; SLOTS],
             older: [END; SLOTS],
@@ -41,7 +41,7 @@ impl Associative {
 
     /// Uses `key`; true if it was there. It is the most recently used one afterwards.
     #[inline]
-    pub(super) fn access(&mut self, key: u64) -> bool {
+    pub(crate) fn access(&mut self, key: u64) -> bool {
         let newest = self.older[0];
         if newest != END && self.keys[newest as usize] == key {
             return true;
@@ -73,7 +73,7 @@ impl Associative {
     }
 
     /// Drops every key for which `keep` is false.
-    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let mut kept = Vec::with_capacity(self.used);
         let mut slot = self.newer[0];
         while slot != END {
@@ -90,7 +90,7 @@ impl Associative {
     }
 
     /// Drops everything.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.used = 0;
         self.buckets.fill(END);
         self.older[0] = END;

@@ -72,6 +72,7 @@ mod upper;
 mod walker;
 
 pub use access::{Access, Sweep};
+pub(crate) use associative::Associative;
 pub use counters::TranslationCounters;
 pub use error::MappingError;
 pub use mappings::{Mappings, SpaceId};

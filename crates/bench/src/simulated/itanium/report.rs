@@ -1,0 +1,103 @@
+//! Measured and simulated values side by side.
+
+use super::{Row, Runs};
+use crate::simulated::paper::Published;
+use serde::Serialize;
+use std::fmt;
+
+/// A value beside the measured one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideBySide {
+    /// Which workload of the table.
+    pub of: String,
+    /// The kernel.
+    pub kernel: String,
+    /// What is compared, with its unit.
+    pub measure: String,
+    /// As measured, if it was.
+    pub thesis: Option<Published>,
+    /// As simulated; nothing where there is no such value, as of misses where nothing misses.
+    pub model: Option<f64>,
+    /// Simulated less measured.
+    pub difference: Option<f64>,
+    /// That, in per cent of what was measured; nothing where that is a share itself.
+    pub difference_percent: Option<f64>,
+    /// Digits after the point.
+    #[serde(skip)]
+    decimals: usize,
+}
+
+impl SideBySide {
+    pub(super) fn of(row: &Row, runs: &Runs) -> Self {
+        let model = row.measure.of(row, runs);
+        let measured = match row.thesis {
+            Some(Published::Value(value)) => Some(value),
+            _ => None,
+        };
+        Self {
+            of: row.of.clone(),
+            kernel: row.kernel.to_string(),
+            measure: row.measure.name(),
+            thesis: row.thesis,
+            model,
+            difference: model.zip(measured).map(|(model, thesis)| model - thesis),
+            // Shares are compared in points.
+            difference_percent: row
+                .thesis
+                .filter(|_| !row.measure.is_share())
+                .and_then(|thesis| thesis.error_percent(model)),
+            decimals: row.measure.decimals(),
+        }
+    }
+}
+
+/// A table, simulated.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ItaniumReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub shows: &'static str,
+    /// Its values.
+    pub rows: Vec<SideBySide>,
+    /// What must be known.
+    pub notes: &'static [&'static str],
+}
+
+impl fmt::Display for ItaniumReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.shows)?;
+        writeln!(
+            f,
+            "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
+            "", "kernel", "", "thesis", "model", "difference"
+        )?;
+        for row in &self.rows {
+            let digits = row.decimals;
+            let exact = |value: f64| format!("{value:.digits$}");
+            let thesis = match row.thesis {
+                None => "-".to_owned(),
+                Some(Published::Value(value)) => exact(value),
+                Some(Published::AtLeast(value)) => format!("> {}", exact(value)),
+                Some(Published::Range(from, to)) => format!("{}-{}", exact(from), exact(to)),
+            };
+            let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let difference = row.difference.map(|value| format!("{value:+.digits$}"));
+            let percent = row.difference_percent.map(|value| format!("{value:+.1} %"));
+            let line = format!(
+                "  {:<13} {:<15} {:<33} {thesis:>9} {:>9} {:>10} {:>9}",
+                row.of,
+                row.kernel,
+                row.measure,
+                or_dash(row.model.map(exact)),
+                difference.unwrap_or_default(),
+                percent.unwrap_or_default(),
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        for note in self.notes {
+            writeln!(f, "  {note}")?;
+        }
+        Ok(())
+    }
+}

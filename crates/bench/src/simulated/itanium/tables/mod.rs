@@ -1,0 +1,46 @@
+//! The tables and figures, as measured.
+
+mod contention;
+mod extremes;
+mod fill;
+mod mcf;
+mod tlbcover;
+mod transpose;
+mod vortex;
+
+use super::{Kernel, Measure, Row, Table};
+use crate::simulated::paper::Published;
+use hawkeye_sim::itanium::workloads::Workload;
+
+/// All of them.
+pub const TABLES: [Table; 12] = [
+    extremes::SPARSE,
+    extremes::LINEAR,
+    contention::CONTENTION,
+    transpose::TRANSPOSE,
+    tlbcover::COVERAGE,
+    tlbcover::SPEED_UP,
+    vortex::VORTEX,
+    vortex::MISS_COST,
+    vortex::PAGES,
+    mcf::MCF,
+    mcf::PAGES,
+    fill::FILL,
+];
+
+/// Rows: one measure of one workload, for some kernels.
+fn row(
+    of: &str,
+    workload: Workload,
+    measure: Measure,
+    values: &[(Kernel, Option<f64>)],
+) -> Vec<Row> {
+    let row = |(kernel, thesis): &(Kernel, Option<f64>)| Row {
+        of: of.to_owned(),
+        workload,
+        kernel: *kernel,
+        measure,
+        thesis: thesis.map(Published::Value),
+    };
+    values.iter().map(row).collect()
+}

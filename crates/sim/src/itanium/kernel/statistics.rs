@@ -1,0 +1,45 @@
+//! What the thesis' kernel counts of large pages (section 5.5.3).
+
+use serde::Serialize;
+
+/// Pages by order, since the machine started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Chosen at `mmap`: pre-allocated in virtual space.
+    pub sized: ByOrder,
+    /// Given memory at a page fault.
+    pub faulted: ByOrder,
+    /// For which there was no contiguous memory.
+    pub failed: ByOrder,
+    /// Split otherwise.
+    pub demoted: ByOrder,
+}
+
+/// A number for each order of pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByOrder(Vec<u64>);
+
+impl ByOrder {
+    /// One more.
+    pub fn add(&mut self, order: u8) {
+        let order = usize::from(order);
+        if self.0.len() <= order {
+            self.0.resize(order + 1, 0);
+        }
+        if let Some(count) = self.0.get_mut(order) {
+            *count += 1;
+        }
+    }
+
+    /// How many of this order.
+    pub fn of(&self, order: u8) -> u64 {
+        self.0.get(usize::from(order)).copied().unwrap_or(0)
+    }
+
+    /// Their share of all base pages, in per cent. None where there are none.
+    pub fn percent(&self, order: u8) -> Option<f64> {
+        let pages = |order: u8| (self.of(order) << order) as f64;
+        let all: f64 = (0..self.0.len()).map(|order| pages(order as u8)).sum();
+        Some(pages(order) / all * 100.0).filter(|percent| percent.is_finite())
+    }
+}

@@ -1,0 +1,59 @@
+//! What translation and the kernel's work on it cost.
+
+use serde::Serialize;
+
+/// Cycles of a processor of 1.5 GHz, for each time that something happens.
+///
+/// The thesis measured what one miss more costs on a benchmark (table 6.3: 19.23 cycles for the short format, 61.47 with large
+/// pages, 80.27 for the long format with large pages), takes that for the cost of any, and has the share of misses that the walker filled
+/// (99.53, 34.94 and 34.88 %). Its table 6.4 multiplies one with the other; so the columns there are shares of an average, not the
+/// cost of a single event. Unit costs have to be solved for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Costs {
+    /// The walker fills from the virtual linear table. With `software_short` the solution of both averages of the short
+    /// format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.
+    pub walker_short: f64,
+    /// Software fills after the walker found an entry that is not for it; it reads the entry through the linear table. See
+    /// `walker_short`.
+    pub software_short: f64,
+    /// Software fills after the walker found no table: it walks three levels, and maps the table beside the page. From
+    /// Tlbcover on 4 KiB pages (table 6.2, run 11: 90 cycles for an average miss). The thesis has it as high as a miss without
+    /// any walker (section 4.3.2).
+    pub nested: f64,
+    /// Software fills where there is no walker. As `nested`; 118 by mcf and 137 by vortex of figure 4.6.
+    pub software_none: f64,
+    /// The walker fills from the hash table. Table 6.3 gives one equation for this and `software_long`. That vortex is
+    /// 1.37 % slower with the long format than with the short one (figure 4.6, base pages) at 622 cycles between misses (section
+    /// 6.3.3) gives the other.
+    pub walker_long: f64,
+    /// Software fills after the walker found nothing in the hash table: three levels and an entry of 32 bytes. See `walker_long`.
+    pub software_long: f64,
+    /// One more entry of the hash table is written or made invalid. Chosen: an L3 hit of 14 cycles for each line of four.
+    pub hash_entry: f64,
+    /// The first-level TLB is filled from the second. Chosen; 4 cycles of load latency on such a machine (7-cpu.com, Itanium 2).
+    pub l1_refill: f64,
+    /// The kernel's page-fault handler, without clearing memory: LMBench, 1.00 us (appendix B).
+    pub page_fault: f64,
+    /// One page-table entry is given a size. Chosen: a store.
+    pub sized_entry: f64,
+    /// A byte is cleared: 2,178 MB/s (LMBench's bzero, appendix B).
+    pub zeroed_byte: f64,
+    /// A byte is copied: 721 MB/s (LMBench's bcopy, appendix B).
+    pub copied_byte: f64,
+}
+
+/// A 1.5 GHz Itanium 2 in an HP rx2600 (thesis, sections 4.2 and 6.3).
+pub const RX2600_COSTS: Costs = Costs {
+    walker_short: 18.9,
+    software_short: 84.3,
+    nested: 110.0,
+    software_none: 110.0,
+    walker_long: 28.0,
+    software_long: 108.0,
+    hash_entry: 3.5,
+    l1_refill: 4.0,
+    page_fault: 1500.0,
+    sized_entry: 1.0,
+    zeroed_byte: 0.689,
+    copied_byte: 2.08,
+};

@@ -1,0 +1,96 @@
+//! What happened, counted as the processor's performance monitor and the kernel would.
+
+use super::{Costs, Walker};
+use serde::Serialize;
+
+/// Numbers of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Data references of programs.
+    pub references: u64,
+    /// Cycles of programs without any translation.
+    pub useful_cycles: u64,
+    /// First-level TLB fills.
+    pub l1_refills: u64,
+    /// `L2DTLB_MISSES`. A reference that ends in a page fault is made again, and misses again.
+    pub misses: u64,
+    /// `DTLB_INSERTS_HPW`: misses that the walker filled.
+    pub walker: u64,
+    /// Misses that came to the kernel's TLB-miss handler.
+    pub software: u64,
+    /// Misses that came to the kernel because the linear table wasn't mapped: nested faults.
+    pub nested: u64,
+    /// Probes of the walker that found nothing for it.
+    pub wasted_probes: u64,
+    /// Page faults: first touches and copies on write.
+    pub page_faults: u64,
+    /// Entries of the hash table that were written beside the first of a miss, or made invalid.
+    pub hash_entries: u64,
+    /// Entries of the hash table that were written over another translation.
+    pub hash_collisions: u64,
+    /// Page-table entries that were given a size at `mmap`.
+    pub sized_entries: u64,
+    /// Bytes cleared at page faults.
+    pub zeroed_bytes: u64,
+    /// Bytes copied on write.
+    pub copied_bytes: u64,
+}
+
+impl Counters {
+    /// What happened since.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            references: self.references - before.references,
+            useful_cycles: self.useful_cycles - before.useful_cycles,
+            l1_refills: self.l1_refills - before.l1_refills,
+            misses: self.misses - before.misses,
+            walker: self.walker - before.walker,
+            software: self.software - before.software,
+            nested: self.nested - before.nested,
+            wasted_probes: self.wasted_probes - before.wasted_probes,
+            page_faults: self.page_faults - before.page_faults,
+            hash_entries: self.hash_entries - before.hash_entries,
+            hash_collisions: self.hash_collisions - before.hash_collisions,
+            sized_entries: self.sized_entries - before.sized_entries,
+            zeroed_bytes: self.zeroed_bytes - before.zeroed_bytes,
+            copied_bytes: self.copied_bytes - before.copied_bytes,
+        }
+    }
+
+    /// Cycles in second-level misses.
+    pub fn miss_cycles(&self, costs: &Costs, walker: Walker) -> f64 {
+        let (hardware, software) = match walker {
+            Walker::None => (0.0, costs.software_none),
+            Walker::ShortFormat => (costs.walker_short, costs.software_short),
+            Walker::LongFormat { .. } => (costs.walker_long, costs.software_long),
+        };
+        self.walker as f64 * hardware
+            + self.software as f64 * software
+            + self.nested as f64 * costs.nested
+            + self.hash_entries as f64 * costs.hash_entry
+    }
+
+    /// Cycles of everything.
+    pub fn cycles(&self, costs: &Costs, walker: Walker) -> f64 {
+        self.useful_cycles as f64
+            + self.miss_cycles(costs, walker)
+            + self.l1_refills as f64 * costs.l1_refill
+            + self.page_faults as f64 * costs.page_fault
+            + self.sized_entries as f64 * costs.sized_entry
+            + self.zeroed_bytes as f64 * costs.zeroed_byte
+            + self.copied_bytes as f64 * costs.copied_byte
+    }
+
+    /// Share of references that missed no second-level TLB, in per cent. None without references.
+    pub fn hit_percent(&self) -> Option<f64> {
+        let share = self.misses as f64 / self.references as f64;
+        Some((1.0 - share) * 100.0).filter(|percent| percent.is_finite())
+    }
+
+    /// Share of misses that the walker filled, in per cent. None without misses.
+    pub fn walker_percent(&self) -> Option<f64> {
+        let percent = self.walker as f64 / self.misses as f64 * 100.0;
+        Some(percent).filter(|percent| percent.is_finite())
+    }
+}
