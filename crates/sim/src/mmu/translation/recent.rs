@@ -10,7 +10,7 @@ pub(super) struct Recent {
     row: Vec<u32>,
     places: usize,
     /// How many known keys end in these bits: of most that are not known, none does.
-    endings: [u16; ENDINGS],
+    endings: Box<[u16; ENDINGS]>,
 }
 
 /// No key: keys have at most 31 bits.
@@ -31,7 +31,7 @@ impl Recent {
         let mut recent = Self {
             row: Vec::with_capacity(places + LONG),
             places,
-            endings: [0; ENDINGS],
+            endings: Box::new([0; ENDINGS]),
         };
         recent.clear();
         recent

@@ -282,8 +282,8 @@ struct Entered {
     fault: Option<Fault>,
 }
 
-/// Enters accesses up to the first in a region in which something can fault: on its own, as calls in a loop take
-/// its registers.
+/// Enters accesses up to the first in a region in which something can fault, or until there is a batch: on its own, as
+/// calls in a loop take its registers.
 #[inline(never)]
 fn enter_whole(
     mappings: &Mappings,
