@@ -5,19 +5,20 @@
 //! a batch goes through one stage after the other, each with its tables hot and its branches foreseen,
 //! and the result is that of access by access.
 
+mod entering;
 mod stages;
 
 use super::access::{Access, Sweep};
 use super::counters::TranslationCounters;
-use super::lines::Cause;
 use super::mappings::{Mappings, SpaceId};
 use super::miss::{BATCH, MAX_WALKS, Miss, Window};
-use super::outcome::{Done, Fault, Swept, check};
+use super::outcome::{Done, Swept};
 use super::spec::{TranslatorSpec, Work};
 use super::state::LeafSize;
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
+use entering::find;
 use std::ops::Range;
 
 /// One core: its TLBs, its walker and its counters for each address space.
@@ -209,43 +210,6 @@ impl Translator {
         self.walker.clear_host();
     }
 
-    /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
-    /// the first level: until there is a batch of them, or one faults.
-    fn enter(
-        &mut self,
-        mappings: &Mappings,
-        space: SpaceId,
-        accesses: &[Access],
-        window: &mut Window,
-    ) -> Entered {
-        let blocks = mappings.blocks(space);
-        let mut entered = Entered::default();
-        loop {
-            enter_whole(
-                mappings,
-                blocks,
-                accesses,
-                (&mut self.misses, window),
-                &mut entered,
-            );
-            let (Some(access), Some(miss)) = (
-                accesses.get(entered.accesses),
-                self.misses.get_mut(entered.pages),
-            ) else {
-                return entered;
-            };
-            match find(mappings, blocks, *access) {
-                Ok(found) => (*miss, *window) = found,
-                Err(fault) => {
-                    entered.fault = Some(fault);
-                    return entered;
-                }
-            }
-            entered.accesses += 1;
-            entered.pages += 1;
-        }
-    }
-
     /// Adds what a batch took to the counters of its address space.
     fn count(
         &mut self,
@@ -268,65 +232,5 @@ impl Translator {
                 .resize(index + 1, TranslationCounters::default());
         }
         self.counters[index] = counters;
-    }
-}
-
-/// What of some accesses was entered.
-#[derive(Default)]
-struct Entered {
-    /// Accesses made, the first ones.
-    accesses: usize,
-    /// Pages that were found for them.
-    pages: usize,
-    /// What the next one runs into.
-    fault: Option<Fault>,
-}
-
-/// Enters accesses up to the first in a region in which something can fault, or until there is a batch: on its own, as
-/// calls in a loop take its registers.
-#[inline(never)]
-fn enter_whole(
-    mappings: &Mappings,
-    blocks: &[u16],
-    accesses: &[Access],
-    (misses, window): (&mut [Miss], &mut Window),
-    entered: &mut Entered,
-) {
-    let (mut now, mut pages) = (*window, entered.pages);
-    let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
-    while let Some(access) = ahead.as_slice().first() {
-        if !now.holds(*access) {
-            let page = mappings.page_in(blocks, access.address());
-            let state = mappings.state(page);
-            let (true, Some(miss)) = (state.is_whole(), misses.get_mut(pages)) else {
-                break;
-            };
-            *miss = Miss::new(page, state, cause(*access));
-            now = Window::new(*access, state.entry(), true);
-            pages += 1;
-        }
-        ahead.next();
-    }
-    *window = now;
-    entered.accesses = accesses.len() - ahead.as_slice().len();
-    entered.pages = pages;
-}
-
-/// Finds the page of an access, and what else hits the TLB entry that it needs.
-#[inline]
-fn find(mappings: &Mappings, blocks: &[u16], access: Access) -> Result<(Miss, Window), Fault> {
-    let page = mappings.page_in(blocks, access.address());
-    let state = mappings.state(page);
-    let writable = state.is_whole() || check(mappings, page, state, access)?;
-    let window = Window::new(access, state.entry(), writable);
-    Ok((Miss::new(page, state, cause(access)), window))
-}
-
-#[inline(always)]
-fn cause(access: Access) -> Cause {
-    if access.is_store() {
-        Cause::Store
-    } else {
-        Cause::Load
     }
 }
