@@ -4,7 +4,7 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
 //! front, and the tag at the end falls out.
 
-use super::vectors::{LANES, Place, lanes, lanes_mut, touch, touch_each};
+use super::vectors::{LANES, Place, lanes, lanes_mut, leave_missed, touch};
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
@@ -147,18 +147,23 @@ impl LruSets {
         }
     }
 
-    /// Uses many tags; false, and nothing was done, if sets don't consist of whole vectors.
-    pub(crate) fn touch_each(&mut self, places: &[Place], here: &mut [bool]) -> bool {
+    /// Uses the tags of items, and leaves, at the begin, those whose tags were not there: so many. None if sets
+    /// don't consist of whole vectors: nothing was done.
+    #[inline(always)]
+    pub(crate) fn leave_missed<T: Copy>(
+        &mut self,
+        items: &mut [T],
+        place: impl Fn(T) -> Place,
+    ) -> Option<usize> {
         let tags = &mut self.tags[..];
-        match self.ways {
-            4 => touch_each::<1>(tags, places, here),
-            8 => touch_each::<2>(tags, places, here),
-            12 => touch_each::<3>(tags, places, here),
-            16 => touch_each::<4>(tags, places, here),
-            24 => touch_each::<6>(tags, places, here),
-            _ => return false,
-        }
-        true
+        Some(match self.ways {
+            4 => leave_missed::<1, T>(tags, items, place),
+            8 => leave_missed::<2, T>(tags, items, place),
+            12 => leave_missed::<3, T>(tags, items, place),
+            16 => leave_missed::<4, T>(tags, items, place),
+            24 => leave_missed::<6, T>(tags, items, place),
+            _ => return None,
+        })
     }
 
     /// After a miss: lets the least recently used of the tags that `choose` is true for make room

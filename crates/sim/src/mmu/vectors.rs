@@ -1,7 +1,8 @@
 //! Tags of a set in order of use, four at a time in vectors that every x86-64 and 64-bit Arm processor has.
 
 use super::lru::EMPTY;
-use wide::u32x4;
+use bytemuck::Pod;
+use wide::{i32x4, u32x4};
 
 /// Tags of a vector.
 pub(super) const LANES: usize = 4;
@@ -22,6 +23,26 @@ pub(super) const fn empty<const VECTORS: usize>() -> [u32x4; VECTORS] {
     [u32x4::new([EMPTY; LANES]); VECTORS]
 }
 
+/// Which lanes of a vector stay, by those that have the tag (a bit each) and whether a vector before it had the tag
+/// (bit 4): what is behind the tag. The others move on by one.
+const STAYS: [u32x4; 32] = {
+    let mut stays = [u32x4::new([u32::MAX; LANES]); 32];
+    let mut same = 0;
+    while same < 16 {
+        let mut lanes = [0; LANES];
+        let mut lane = 1;
+        while lane < LANES {
+            if same & ((1 << lane) - 1) != 0 {
+                lanes[lane] = u32::MAX;
+            }
+            lane += 1;
+        }
+        stays[same] = u32x4::new(lanes);
+        same += 1;
+    }
+    stays
+};
+
 /// Uses a tag; true if it was there. It is the first afterwards; if it was not there, the last has made room.
 #[inline(always)]
 pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32) -> bool {
@@ -31,32 +52,43 @@ pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32)
     if VECTORS > 1 {
         // So many that what a branch spares outweighs it.
         let any = same.into_iter().fold(u32x4::ZERO, |any, same| any | same);
-        if any.none() {
-            let mut moved = tag;
-            for (ways, before) in ways.iter_mut().zip(before) {
-                (*ways, moved) = shifted(before, moved);
-            }
+        if lanes_set(any) == 0 {
+            let ways = lanes_mut(ways);
+            ways.copy_within(..LANES * VECTORS - 1, 1);
+            ways[0] = tag;
             return false;
         }
     }
-    let (mut found, mut moved) = (u32x4::ZERO, tag);
+    let (mut found, mut moved) = (0, tag);
     for (ways, (before, same)) in ways.iter_mut().zip(before.into_iter().zip(same)) {
-        // A way stays if the tag was in one before it.
-        let [a, b, c, _] = same.to_array();
-        let one = u32x4::new([0, a, b, c]);
-        let [_, d, e, _] = one.to_array();
-        let two = one | u32x4::new([0, 0, d, e]);
-        let stays = found | two | u32x4::new([0, 0, 0, d]);
+        let stays = STAYS[found | lanes_set(same)];
         let next;
         (next, moved) = shifted(before, moved);
         *ways = stays.blend(before, next);
-        if VECTORS > 1 {
-            found = u32x4::splat((stays | same).to_array()[LANES - 1]);
-        } else {
-            found = same;
-        }
+        found |= usize::from(lanes_set(same) != 0) << LANES;
     }
-    found.any()
+    found != 0
+}
+
+/// The same of one vector, where the next use waits for this one: no way leads through memory. Nothing changes unless
+/// it `counts`. Not 0 if it does and the tag was there.
+#[inline(always)]
+pub(super) fn touch_in_turn(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
+    let before = *ways;
+    let same = before.cmp_eq(u32x4::splat(tag));
+    let uncounted = u32::from(counts).wrapping_sub(1);
+    let [a, b, c, _] = same.to_array();
+    let stays = (u32x4::new([0, a, b, c]) | u32x4::new([0, 0, a, b]))
+        | (u32x4::new([0, 0, 0, a]) | u32x4::splat(uncounted));
+    *ways = stays.blend(before, shifted(before, tag).0);
+    lanes_set(same) as u8 & !uncounted as u8
+}
+
+/// The lanes of a comparison that are true, a bit each.
+#[inline(always)]
+fn lanes_set(same: u32x4) -> usize {
+    let same: i32x4 = bytemuck::cast(same);
+    same.move_mask() as usize & 0xf
 }
 
 /// A vector moved on by one lane, with `first` in front; and what fell out at its end.
@@ -69,17 +101,25 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
 /// A set and a tag in it.
 pub(super) type Place = (u32, u32);
 
-/// Uses tags of sets one after the other, and says which were there.
+/// Uses the tags of items one after the other, and leaves, at the begin, those whose tags were not there: so many.
 #[inline(always)]
-pub(super) fn touch_each<const VECTORS: usize>(
+pub(super) fn leave_missed<const VECTORS: usize, T: Copy>(
     sets: &mut [u32x4],
-    places: &[Place],
-    here: &mut [bool],
-) {
-    for ((set, tag), here) in places.iter().zip(here) {
-        let first = *set as usize * VECTORS;
-        let ways = sets.get_mut(first..first + VECTORS);
-        let ways = ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok());
-        *here = ways.is_some_and(|ways| touch(ways, *tag));
+    items: &mut [T],
+    place: impl Fn(T) -> Place,
+) -> usize
+where
+    [u32x4; VECTORS]: Pod,
+{
+    let sets: &mut [[u32x4; VECTORS]] = bytemuck::cast_slice_mut(sets);
+    // Without a branch, as nobody can foresee which these are.
+    let mut missed = 0;
+    for index in 0..items.len() {
+        let item = items[index];
+        let (set, tag) = place(item);
+        let here = touch(&mut sets[set as usize], tag);
+        items[missed] = item;
+        missed += usize::from(!here);
     }
+    missed
 }

@@ -30,21 +30,6 @@ impl Keys {
         }
     }
 
-    /// Uses keys one after the other, and says which were there.
-    pub(super) fn access_each(&mut self, keys: &[u32], here: &mut [bool]) {
-        match self {
-            Self::Four(four) => {
-                // In a register: each waits for the one before.
-                let mut now = *four;
-                for (key, here) in keys.iter().zip(here) {
-                    *here = touch(&mut now, *key);
-                }
-                *four = now;
-            }
-            Self::Any(known) => known.access_each(keys, here),
-        }
-    }
-
     pub(super) fn clear(&mut self) {
         match self {
             Self::Four(keys) => *keys = empty(),

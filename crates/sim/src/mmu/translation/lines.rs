@@ -1,6 +1,6 @@
 //! Where the lines of page tables are: second-level cache, last level, or memory.
 
-use super::miss::MAX_WALKS;
+use super::miss::{Kind, MAX_WALKS};
 use super::spec::TranslatorSpec;
 use super::upper::MAX_LEVELS;
 use crate::mmu::vectors::{empty, touch};
@@ -39,19 +39,14 @@ pub(super) enum Cause {
 /// Loads of walks that were made, by their cause and by where the lines were.
 pub(super) type Loads = [[u64; 3]; 3];
 
-/// A load of a walk: the line, from bit 32 the cause, and in the last bit whether the second level had it.
+/// A load of a walk that the second level does not have: the line, and from bit 32 the cause.
 #[derive(Clone, Copy, Debug)]
 struct Load(u64);
 
 impl Load {
     #[inline(always)]
-    const fn new(line: Line, cause: Cause, here: bool) -> Self {
-        Self(line.0 as u64 | (cause as u64) << 32 | (here as u64) << 63)
-    }
-
-    #[inline(always)]
-    const fn was_here(self) -> bool {
-        self.0 >> 63 == 1
+    const fn new(line: Line, cause: Cause) -> Self {
+        Self(line.0 as u64 | (cause as u64) << 32)
     }
 
     #[inline(always)]
@@ -61,7 +56,7 @@ impl Load {
 
     #[inline(always)]
     const fn cause(self) -> usize {
-        (self.0 >> 32) as usize & 3
+        (self.0 >> 32) as usize
     }
 }
 
@@ -90,8 +85,8 @@ pub(super) struct Lines {
     last: Part,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    /// Loads of a batch.
-    loads: Vec<Load>,
+    /// Loads of a batch that the second level does not have.
+    missed: Vec<Load>,
 }
 
 impl Lines {
@@ -108,42 +103,47 @@ impl Lines {
                 last.latency_cycles,
                 nanoseconds.round() as u32,
             ],
-            loads: vec![Load(0); MAX_LOADS],
+            missed: vec![Load(0); MAX_LOADS],
         }
     }
 
     /// Makes the loads of at most [`MAX_WALKS`] walks: all in the second level first, then in the last those that
     /// this has not.
     #[inline(always)]
-    pub(super) fn load_all(&mut self, load: impl FnOnce(&mut Loader<'_>)) -> Loads {
+    pub(super) fn load_all(
+        &mut self,
+        kind: &impl Kind,
+        load: impl FnOnce(&mut Loader<'_>),
+    ) -> Loads {
         let mut loader = Loader {
             second: &mut self.second.0,
-            loads: &mut self.loads,
+            missed: &mut self.missed,
             count: 0,
             made: Tally::default(),
         };
         load(&mut loader);
         let Loader { count, made, .. } = loader;
-        // Put together without a branch, as nobody can foresee which these are.
-        let loads = &mut self.loads[..];
-        let mut kept = 0;
-        for index in 0..count {
-            let load = loads[index];
-            loads[kept] = load;
-            kept += usize::from(!load.was_here());
-        }
-        let (mut missed, mut last) = (Tally::default(), Tally::default());
-        let sets = &mut self.last.0[..];
-        for load in &loads[..kept] {
-            let here = touch(set(sets, load.line()), load.line().0);
-            missed.add(load.cause(), 1);
-            last.add(load.cause(), u64::from(here));
-        }
-        let (made, missed, last) = (made.counts(), missed.counts(), last.counts());
+        let (made, (missed, last)) = (made.counts(), self.load_missed(count, kind));
         std::array::from_fn(|cause| {
             let (missed, last) = (missed[cause], last[cause]);
             [made[cause] - missed, last, missed - last]
         })
+    }
+
+    /// Makes in the last level the loads that the second has not, so many; counts them, and those that the last has.
+    #[inline(never)]
+    fn load_missed(&mut self, count: usize, kind: &impl Kind) -> ([u64; 3], [u64; 3]) {
+        let (mut missed, mut last) = (Tally::default(), Tally::default());
+        let sets = &mut self.last.0[..];
+        for load in &self.missed[..count] {
+            let cause = kind
+                .one_cause()
+                .map_or(load.cause(), |cause| cause as usize);
+            let here = touch(set(sets, load.line()), load.line().0);
+            missed.add(cause, 1);
+            last.add(cause, u64::from(here));
+        }
+        (missed.counts(), last.counts())
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -158,7 +158,7 @@ impl Lines {
 /// The second level at work.
 pub(super) struct Loader<'a> {
     second: &'a mut [[u32x4; 1]],
-    loads: &'a mut [Load],
+    missed: &'a mut [Load],
     count: usize,
     made: Tally,
 }
@@ -174,8 +174,8 @@ impl Loader<'_> {
     #[inline(always)]
     pub(super) fn load(&mut self, line: Line, cause: Cause) {
         let here = touch(set(self.second, line), line.0);
-        self.loads[self.count] = Load::new(line, cause, here);
-        self.count += 1;
+        self.missed[self.count] = Load::new(line, cause);
+        self.count += usize::from(!here);
     }
 
     /// Whether a line is the one of its set that was loaded last, so that loading it changes nothing: nearly

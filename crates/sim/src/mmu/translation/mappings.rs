@@ -4,7 +4,7 @@ mod changes;
 mod pieces;
 
 use super::error::MappingError;
-use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, chunk_of, page_number, region_of};
+use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of};
 use super::state::{LeafSize, RegionState};
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
@@ -38,7 +38,8 @@ pub struct Mappings {
     accessed: Vec<u64>,
     /// Access bits of huge pages, by region.
     huge_accessed: Vec<u64>,
-    giant_accessed: Vec<bool>,
+    /// Those of pages of 1 GiB, by piece.
+    giant_accessed: Vec<u64>,
     places: Vec<Place>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
@@ -146,8 +147,8 @@ impl Mappings {
         let all = match self.states[index].size() {
             None => false,
             Some(LeafSize::Base) => return words(&self.accessed, index),
-            Some(LeafSize::Huge) => self.is_huge_accessed(index),
-            Some(LeafSize::Giant) => self.giant_accessed[index / REGIONS_PER_CHUNK],
+            Some(LeafSize::Huge) => is_set(&self.huge_accessed, index),
+            Some(LeafSize::Giant) => is_set(&self.giant_accessed, index / REGIONS_PER_CHUNK),
         };
         if all { FULL } else { [0; WORDS] }
     }
@@ -159,8 +160,8 @@ impl Mappings {
         match self.states[index].size() {
             None => {}
             Some(LeafSize::Base) => self.accessed[index * WORDS..][..WORDS].fill(0),
-            Some(LeafSize::Huge) => self.huge_accessed[index / 64] &= !(1 << (index % 64)),
-            Some(LeafSize::Giant) => self.giant_accessed[index / REGIONS_PER_CHUNK] = false,
+            Some(LeafSize::Huge) => clear(&mut self.huge_accessed, index),
+            Some(LeafSize::Giant) => clear(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
         }
     }
 
@@ -171,6 +172,7 @@ impl Mappings {
             &self.protected,
             &self.accessed,
             &self.huge_accessed,
+            &self.giant_accessed,
         ];
         let words: usize = words.iter().map(|plane| plane.capacity() * 8).sum();
         let tables: usize = self
@@ -183,19 +185,20 @@ impl Mappings {
             as u64
     }
 
-    /// The blocks of an address space, for [`chunk_in`](Self::chunk_in).
+    /// The blocks of an address space, for [`page_in`](Self::page_in).
     #[inline]
     pub(super) fn blocks(&self, space: SpaceId) -> &[u16] {
         let blocks = self.spaces.get(usize::from(space.0));
         blocks.and_then(Option::as_deref).unwrap_or_default()
     }
 
-    /// The piece of 1 GiB that an address is in; 0 if nothing is mapped there.
-    #[inline]
-    pub(super) fn chunk_in(&self, blocks: &[u16], address: u64) -> u32 {
+    /// The base page that an address is in; one of piece 0 if nothing is mapped there.
+    #[inline(always)]
+    pub(super) fn page_in(&self, blocks: &[u16], address: u64) -> u32 {
         let block = blocks.get((address >> BLOCK_SHIFT) as usize);
         let block = usize::from(block.copied().unwrap_or_default());
-        u32::from(self.blocks[block][(address >> 30) as usize % CHUNKS_PER_BLOCK])
+        let chunk = self.blocks[block][(address >> 30) as usize % CHUNKS_PER_BLOCK];
+        page_number(u32::from(chunk), address)
     }
 
     /// How the region of a base page is mapped.
@@ -212,30 +215,34 @@ impl Mappings {
         (present, present && self.protected[word] >> bit & 1 == 0)
     }
 
-    /// Sets the access bit of the page of this size that `page` is in; true if it was clear.
-    #[inline]
-    pub(super) fn mark(&mut self, page: u32, size: LeafSize) -> bool {
-        let (word, mask) = match size {
-            LeafSize::Base => (&mut self.accessed[(page / 64) as usize], 1 << (page % 64)),
-            LeafSize::Huge => {
-                let region = region_of(page);
-                (&mut self.huge_accessed[region / 64], 1 << (region % 64))
-            }
-            LeafSize::Giant => {
-                return !std::mem::replace(&mut self.giant_accessed[chunk_of(page)], true);
-            }
-        };
-        // Written without asking: whether it has to be can't be foreseen, and the word comes from memory.
-        let was_clear = *word & mask == 0;
-        *word |= mask;
-        was_clear
+    /// Sets the access bits of the pages that these base pages are in, each with the level at which walks for it end;
+    /// so many were clear.
+    #[inline(always)]
+    pub(super) fn mark_each(&mut self, pages: impl Iterator<Item = (u32, usize)>) -> u64 {
+        // Without a branch for each size, and written without asking: neither can be foreseen.
+        let planes = [
+            &mut self.accessed[..],
+            &mut self.huge_accessed[..],
+            &mut self.giant_accessed[..],
+        ];
+        let mut were_clear = 0;
+        for (page, leaf) in pages {
+            let number = page >> (9 * leaf as u32);
+            let (word, mask) = (
+                &mut planes[leaf][(number / 64) as usize],
+                1 << (number % 64),
+            );
+            were_clear += u64::from(*word & mask == 0);
+            *word |= mask;
+        }
+        were_clear
     }
 
-    /// Has the host fetch the access bit that [`mark`](Self::mark) will set. Those of base pages are too many for
+    /// Has the host fetch the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages are too many for
     /// its caches.
     #[inline(always)]
-    pub(super) fn fetch_mark(&self, page: u32, size: LeafSize) {
-        if size == LeafSize::Base {
+    pub(super) fn fetch_mark(&self, page: u32, leaf: usize) {
+        if leaf == 0 {
             prefetch_index(&self.accessed, (page / 64) as usize);
         }
     }
@@ -247,15 +254,20 @@ impl Mappings {
 
     /// Index of a region; one of piece 0 if nothing is mapped there.
     fn index(&self, space: SpaceId, address: u64) -> usize {
-        region_of(page_number(
-            self.chunk_in(self.blocks(space), address),
-            address,
-        ))
+        region_of(self.page_in(self.blocks(space), address))
     }
+}
 
-    fn is_huge_accessed(&self, index: usize) -> bool {
-        self.huge_accessed[index / 64] >> (index % 64) & 1 == 1
-    }
+fn is_set(plane: &[u64], bit: usize) -> bool {
+    plane[bit / 64] >> (bit % 64) & 1 == 1
+}
+
+fn set(plane: &mut [u64], bit: usize) {
+    plane[bit / 64] |= 1 << (bit % 64);
+}
+
+fn clear(plane: &mut [u64], bit: usize) {
+    plane[bit / 64] &= !(1 << (bit % 64));
 }
 
 fn words(plane: &[u64], index: usize) -> [u64; WORDS] {

@@ -1,69 +1,79 @@
 //! Keys of which any can be in any place, with exact least-recently-used replacement, made for more misses than
-//! hits: a miss writes one place, and nothing is looked up by a hash.
+//! hits: a miss writes one place, and is mostly known from the key's last bits.
 
-/// Keys that are compared before a branch is taken.
-const CHUNK: usize = 16;
+use crate::mmu::vectors::LANES;
+use wide::u32x4;
 
 /// Keys in order of use: the last of a row that grows.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     row: Vec<u32>,
     places: usize,
+    /// How many known keys end in these bits: of most that are not known, none does.
+    endings: Box<[u16; ENDINGS]>,
 }
 
 /// No key: keys have at most 31 bits.
 const EMPTY: u32 = u32::MAX;
 /// Length of a row from which on it is begun anew.
 const LONG: usize = 2048;
+/// Many times as many as places.
+const ENDINGS: usize = 1024;
+
+const fn ending(key: u32) -> usize {
+    key as usize % ENDINGS
+}
 
 impl Recent {
     /// Empty, with at least one place.
     pub(super) fn new(places: u32) -> Self {
-        let places = places.max(1) as usize;
-        let mut row = Vec::with_capacity(places + LONG);
-        row.resize(places, EMPTY);
-        Self { row, places }
+        let places = places.clamp(1, u16::MAX.into()) as usize;
+        let mut recent = Self {
+            row: Vec::with_capacity(places + LONG),
+            places,
+            endings: Box::new([0; ENDINGS]),
+        };
+        recent.clear();
+        recent
     }
 
     /// Uses `key`; true if it was there. It is the newest afterwards.
     #[inline(always)]
     pub(super) fn access(&mut self, key: u32) -> bool {
+        if self.row.len() >= LONG {
+            self.begin_anew();
+        }
         let oldest = self.row.len() - self.places;
-        let known = &self.row[oldest..];
-        if !contains(known, key) {
-            if self.row.len() >= LONG {
-                self.begin_anew();
-            }
-            self.row.push(key);
-            return false;
-        }
-        if let Some(at) = known.iter().rposition(|other| *other == key) {
-            self.row[oldest + at..].rotate_left(1);
-        }
-        true
+        self.row.push(key);
+        self.use_next(oldest, self.places)
     }
 
-    /// Uses keys one after the other, and says which were there.
-    pub(super) fn access_each(&mut self, keys: &[u32], here: &mut [bool]) {
+    /// Uses keys one after the other, and says of each whether it was there.
+    #[inline(always)]
+    pub(super) fn access_each(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = u32>,
+        is_here: impl FnMut(usize, bool),
+    ) {
         self.begin_anew();
+        let count = keys.len();
         // All are written before the first is compared, so that no comparison reads what was written just before.
-        self.row.extend_from_slice(keys);
-        let count = keys.len().min(here.len());
+        self.row.extend(keys);
         match self.places {
-            32 => self.use_each::<32>(&mut here[..count]),
-            64 => self.use_each::<64>(&mut here[..count]),
-            places => {
-                for (first, here) in here[..count].iter_mut().enumerate() {
-                    *here = self.use_next(first, places);
-                }
-            }
+            32 => self.use_each::<32>(count, is_here),
+            64 => self.use_each::<64>(count, is_here),
+            _ => self.use_each_of(count, self.places, is_here),
         }
+    }
+
+    fn use_each<const PLACES: usize>(&mut self, count: usize, is_here: impl FnMut(usize, bool)) {
+        self.use_each_of(count, PLACES, is_here);
     }
 
     #[inline(always)]
-    fn use_each<const PLACES: usize>(&mut self, here: &mut [bool]) {
-        for (first, here) in here.iter_mut().enumerate() {
-            *here = self.use_next(first, PLACES);
+    fn use_each_of(&mut self, count: usize, places: usize, mut is_here: impl FnMut(usize, bool)) {
+        for number in 0..count {
+            is_here(number, self.use_next(number, places));
         }
     }
 
@@ -73,17 +83,21 @@ impl Recent {
     fn use_next(&mut self, first: usize, places: usize) -> bool {
         let key = self.row[first + places];
         let known = &mut self.row[first..first + places];
-        let found = contains(known, key);
-        if found {
+        if self.endings[ending(key)] != 0 && contains(known, key) {
             move_up(known, key);
+            return true;
         }
-        found
+        self.endings[ending(known[0])] -= 1;
+        self.endings[ending(key)] += 1;
+        false
     }
 
     /// Drops everything.
     pub(super) fn clear(&mut self) {
         self.row.clear();
         self.row.resize(self.places, EMPTY);
+        self.endings.fill(0);
+        self.endings[ending(EMPTY)] = self.places as u16;
     }
 
     /// Moves what is known to the begin of the row.
@@ -96,12 +110,13 @@ impl Recent {
 
 #[inline(always)]
 fn contains(keys: &[u32], key: u32) -> bool {
-    let any = |keys: &[u32]| {
-        keys.iter()
-            .fold(false, |found, other| found | (*other == key))
-    };
-    let mut chunks = keys.chunks_exact(CHUNK);
-    (&mut chunks).fold(false, |found, chunk| found | any(chunk)) | any(chunks.remainder())
+    let wanted = u32x4::splat(key);
+    let mut vectors = keys.chunks_exact(LANES);
+    let any = (&mut vectors).fold(u32x4::ZERO, |any, keys| {
+        let keys: [u32; LANES] = std::array::from_fn(|lane| keys[lane]);
+        any | u32x4::new(keys).cmp_eq(wanted)
+    });
+    any.any() | vectors.remainder().contains(&key)
 }
 
 /// Closes the gap that `key` leaves, from the oldest on.
@@ -137,7 +152,7 @@ mod tests {
                     if *single {
                         here.iter_mut().zip(keys).for_each(|(here, key)| *here = fast.access(*key));
                     } else {
-                        fast.access_each(keys, &mut here);
+                        fast.access_each(keys.iter().copied(), |number, was| here[number] = was);
                     }
                     for (key, here) in keys.iter().zip(here) {
                         let found = plain.iter().position(|other| other == key);

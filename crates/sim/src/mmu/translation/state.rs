@@ -26,11 +26,14 @@ impl LeafSize {
     }
 
     const fn from_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::Base,
-            1 => Self::Huge,
-            _ => Self::Giant,
-        }
+        // Looked up, as sizes of pages that differ can't be foreseen.
+        static SIZES: [LeafSize; 4] = [
+            LeafSize::Base,
+            LeafSize::Huge,
+            LeafSize::Giant,
+            LeafSize::Giant,
+        ];
+        SIZES[(bits & 3) as usize]
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pages of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
-use super::miss::BATCH;
+use super::miss::{Miss, leave_missed};
 use super::state::LeafSize;
 use crate::mmu::lru::{Lookup, LruSets, Shape};
 
@@ -38,27 +38,30 @@ impl Tags {
         }
     }
 
-    /// Uses pages of one size, and says which were there.
-    pub(super) fn access_each(
+    /// Uses pages, and leaves, at the begin, those that were not there: so many.
+    #[inline(always)]
+    pub(super) fn leave_missed(
         &mut self,
-        numbers: impl ExactSizeIterator<Item = u32> + Clone,
-        size: LeafSize,
-        here: &mut [bool],
-    ) {
+        pages: &mut [Miss],
+        size: impl Fn(Miss) -> LeafSize + Copy,
+    ) -> usize {
         if let Self::Sets(sets) = self {
-            let mut places = [(0, 0); BATCH];
             let set_bits = sets.set_bits();
-            for (place, number) in places.iter_mut().zip(numbers.clone()) {
-                let set = number & ((1 << set_bits) - 1);
-                *place = (set, (number >> set_bits) << SIZE_BITS | size as u32);
-            }
-            if sets.touch_each(&places[..numbers.len()], here) {
-                return;
+            let set_mask = (1 << set_bits) - 1;
+            let missed = sets.leave_missed(pages, move |page| {
+                let size = size(page);
+                let number = page.number(size);
+                let set = number & set_mask;
+                (set, (number >> set_bits) << SIZE_BITS | size as u32)
+            });
+            if let Some(missed) = missed {
+                return missed;
             }
         }
-        for (here, number) in here.iter_mut().zip(numbers) {
-            *here = self.access(number, size);
-        }
+        leave_missed(pages, |page| {
+            let size = size(page);
+            self.access(page.number(size), size)
+        })
     }
 
     /// The same, where pages of this size may take only so many ways of a set.

@@ -1,17 +1,11 @@
 //! The TLBs of a core.
 
-use super::miss::{BATCH, Miss};
-use super::place::Place;
+use super::miss::{Miss, leave_missed, one_kind};
+use super::place::{Place, number};
 use super::state::LeafSize;
 use super::tags::Tags;
 use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
-
-/// The number of a page of this size, given one of its base pages.
-#[inline]
-const fn number(page: u32, size: LeafSize) -> u32 {
-    page >> (9 * size as u32)
-}
 
 /// The first level.
 #[derive(Clone, Debug)]
@@ -28,20 +22,24 @@ impl FirstLevel {
         }
     }
 
-    /// Uses pages, and leaves those that were not there.
-    pub(super) fn filter(&mut self, pages: &mut Vec<Miss>) {
-        let mut here = [false; BATCH];
-        let here = &mut here[..pages.len()];
-        if let Some(size) = one_size(pages) {
-            let numbers = pages.iter().map(|page| number(page.page(), size));
-            self.of_size(size).access_each(numbers, size, here);
-        } else {
-            for (page, here) in pages.iter().zip(&mut *here) {
-                let size = page.state().entry();
-                *here = self.of_size(size).access(number(page.page(), size), size);
+    /// Uses pages, and leaves, at the begin, those that were not there: so many.
+    #[inline(never)]
+    pub(super) fn filter(&mut self, pages: &mut [Miss]) -> usize {
+        match one_size(pages) {
+            // Worked out when this is compiled.
+            Some(LeafSize::Base) => {
+                let tags = self.of_size(LeafSize::Base);
+                tags.leave_missed(pages, |_| LeafSize::Base)
             }
+            Some(size) => self.of_size(size).leave_missed(pages, move |_| size),
+            None => match self {
+                Self::Shared(tags) => tags.leave_missed(pages, |page| page.state().entry()),
+                Self::Split(by_size) => leave_missed(pages, |page| {
+                    let size = page.state().entry();
+                    by_size[size as usize].access(page.number(size), size)
+                }),
+            },
         }
-        leave_missed(pages, here);
     }
 
     #[inline]
@@ -60,23 +58,20 @@ impl FirstLevel {
     }
 }
 
-/// The size of all entries, if they have one.
-fn one_size(pages: &[Miss]) -> Option<LeafSize> {
-    let size = pages.first()?.state().entry();
-    let other = pages
-        .iter()
-        .fold(false, |other, page| other | (page.state().entry() != size));
-    (!other).then_some(size)
+fn is_giant(page: &Miss) -> bool {
+    page.state().entry() == LeafSize::Giant
 }
 
-/// Drops pages that were there. Without a branch, as nobody can foresee which these are.
-fn leave_missed(pages: &mut Vec<Miss>, here: &[bool]) {
-    let mut missed = 0;
-    for (index, here) in (0..pages.len()).zip(here) {
-        pages[missed] = pages[index];
-        missed += usize::from(!here);
+/// The size of all entries, if they have one.
+fn one_size(pages: &[Miss]) -> Option<LeafSize> {
+    match one_kind(pages) {
+        Some((state, _)) => Some(state.entry()),
+        None => {
+            let size = pages.first()?.state().entry();
+            let mut others = pages.iter().map(|page| page.state().entry() != size);
+            (!others.any(|other| other)).then_some(size)
+        }
     }
-    pages.truncate(missed);
 }
 
 /// The second level.
@@ -111,25 +106,21 @@ impl SecondLevel {
         }
     }
 
-    /// Uses the pages of misses, and leaves those that were not there.
-    pub(super) fn filter(&mut self, misses: &mut Vec<Miss>) {
-        let mut here = [false; BATCH];
-        let here = &mut here[..misses.len()];
+    /// Uses the pages of misses, and leaves, at the begin, those that were not there: so many.
+    #[inline(never)]
+    pub(super) fn filter(&mut self, misses: &mut [Miss]) -> usize {
         match one_size(misses) {
-            Some(size)
-                if size == LeafSize::Base
-                    || size == LeafSize::Huge && self.huge_ways == self.ways =>
-            {
-                let numbers = misses.iter().map(|miss| number(miss.page(), size));
-                self.shared.access_each(numbers, size, here);
+            Some(LeafSize::Base) => self.shared.leave_missed(misses, |_| LeafSize::Base),
+            Some(LeafSize::Huge) if self.huge_ways == self.ways => {
+                self.shared.leave_missed(misses, |_| LeafSize::Huge)
             }
-            _ => {
-                for (miss, here) in misses.iter().zip(&mut *here) {
-                    *here = self.access(miss.page(), miss.state().entry());
-                }
-            }
+            None if self.huge_ways == self.ways && !misses.iter().any(is_giant) => self
+                .shared
+                .leave_missed(misses, |miss| miss.state().entry()),
+            _ => leave_missed(misses, |miss| {
+                self.access(miss.page(), miss.state().entry())
+            }),
         }
-        leave_missed(misses, here);
     }
 
     /// Uses the page of this size that `page` belongs to; true if it was there.

@@ -5,20 +5,20 @@
 //! a batch goes through one stage after the other, each with its tables hot and its branches foreseen,
 //! and the result is that of access by access.
 
+mod entering;
 mod stages;
 
-use super::access::{Access, STORE, Sweep};
+use super::access::{Access, Sweep};
 use super::counters::TranslationCounters;
-use super::lines::Cause;
 use super::mappings::{Mappings, SpaceId};
 use super::miss::{BATCH, MAX_WALKS, Miss, Window};
-use super::outcome::{Done, Fault, Swept, check};
-use super::place::page_number;
+use super::outcome::{Done, Swept};
 use super::spec::{TranslatorSpec, Work};
 use super::state::LeafSize;
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
+use entering::find;
 use std::ops::Range;
 
 /// One core: its TLBs, its walker and its counters for each address space.
@@ -31,9 +31,9 @@ pub struct Translator {
     prefetches: bool,
     /// The base page that the first level missed last.
     missed_last: u32,
-    /// Pages of the batch under way; then what the first level missed of them.
+    /// Pages of the batch under way, and room for more; then what the first level missed of them, and so on.
     misses: Vec<Miss>,
-    /// What the second level missed of that.
+    /// What the second level missed, where others are walked for beforehand.
     walks: Vec<Miss>,
     counters: Vec<TranslationCounters>,
 }
@@ -81,7 +81,7 @@ impl Translator {
             l2_hit_cycles: u64::from(processor.l2_tlb.hit_cycles),
             prefetches: spec.next_page_prefetch,
             missed_last: u32::MAX,
-            misses: Vec::with_capacity(BATCH),
+            misses: vec![Miss::NONE; BATCH],
             walks: Vec::with_capacity(MAX_WALKS),
             counters: Vec::new(),
         })
@@ -98,24 +98,12 @@ impl Translator {
         let before = self.counters(space);
         let mut counters = before;
         let mut window = Window::NONE;
-        let mut fault = None;
-        let mut done = accesses.len();
-        for (index, access) in accesses.iter().enumerate() {
-            if window.holds(*access) {
-                continue;
-            }
-            if self.misses.len() == BATCH {
-                self.settle(mappings, &mut counters);
-            }
-            match self.enter(mappings, space, *access) {
-                Ok(entered) => window = entered,
-                Err(why) => {
-                    (fault, done) = (Some(why), index);
-                    break;
-                }
-            }
+        let (mut done, mut fault) = (0, None);
+        while done < accesses.len() && fault.is_none() {
+            let entered = self.enter(mappings, space, &accesses[done..], &mut window);
+            self.settle(mappings, entered.pages, &mut counters);
+            (done, fault) = (done + entered.accesses, entered.fault);
         }
-        self.settle(mappings, &mut counters);
         counters.accesses += done as u64;
         self.count(space, before, counters, work);
         Done {
@@ -143,31 +131,33 @@ impl Translator {
             of_next: from,
             fault: None,
         };
+        let mut pages = 0;
         'sweeps: for sweep in sweeps {
             while swept.of_next < sweep.count {
                 let access = sweep.access(swept.of_next);
                 if !window.holds(access) {
-                    if self.misses.len() == BATCH {
-                        self.settle(mappings, &mut counters);
+                    if pages == BATCH {
+                        self.settle(mappings, pages, &mut counters);
+                        pages = 0;
                     }
-                    match self.enter(mappings, space, access) {
-                        Ok(entered) => window = entered,
+                    match find(mappings, mappings.blocks(space), access) {
+                        Ok(found) => (self.misses[pages], window) = found,
                         Err(why) => {
                             swept.fault = Some(why);
                             break 'sweeps;
                         }
                     }
+                    pages += 1;
                 }
-                let address = access.address();
-                let end = (address & !(window.bytes - 1)) + window.bytes;
-                let here = sweep.before(address, end).min(sweep.count - swept.of_next);
+                let here = sweep.before(access.address(), window.end(access));
+                let here = here.min(sweep.count - swept.of_next);
                 swept.of_next += here;
                 counters.accesses += here;
             }
             swept.sweeps += 1;
             swept.of_next = 0;
         }
-        self.settle(mappings, &mut counters);
+        self.settle(mappings, pages, &mut counters);
         self.count(space, before, counters, work);
         swept
     }
@@ -218,34 +208,6 @@ impl Translator {
     pub fn invalidate_host(&mut self) {
         self.invalidate_all();
         self.walker.clear_host();
-    }
-
-    /// Finds the page of an access, which is to be looked up in the first level.
-    #[inline(always)]
-    fn enter(
-        &mut self,
-        mappings: &Mappings,
-        space: SpaceId,
-        access: Access,
-    ) -> Result<Window, Fault> {
-        let address = access.address();
-        let chunk = mappings.chunk_in(mappings.blocks(space), address);
-        let page = page_number(chunk, address);
-        let state = mappings.state(page);
-        let writable = state.is_whole() || check(mappings, page, state, access)?;
-        let size = state.entry();
-        let cause = if access.is_store() {
-            Cause::Store
-        } else {
-            Cause::Load
-        };
-        self.misses.push(Miss::new(page, state, cause));
-        let mask = !(size.bytes() - 1);
-        Ok(Window {
-            mask: if writable { mask & !STORE } else { mask },
-            base: address & mask,
-            bytes: size.bytes(),
-        })
     }
 
     /// Adds what a batch took to the counters of its address space.

@@ -3,9 +3,10 @@
 use super::guest::Host;
 use super::lines::{Line, Lines, Loader, Loads};
 use super::mappings::Mappings;
-use super::miss::Miss;
+use super::miss::{Each, Kind, Miss, Own, one_kind};
 use super::place::{Place, chunk_of};
 use super::spec::{Tables, TranslatorSpec};
+use super::state::LeafSize;
 use super::upper::{Asked, MAX_LEVELS, UpperEntries};
 
 /// The walker of a core, its caches and those in which it finds tables.
@@ -46,27 +47,60 @@ impl Walker {
     /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS).
     pub(super) fn walk(&mut self, walks: &[Miss], mappings: &Mappings) -> Loads {
         let places = mappings.places();
-        let (levels, upper, asked) = (self.levels, &mut self.upper, &mut self.asked);
+        let (levels, upper) = (self.levels, &mut self.upper);
         match &mut self.host {
-            None => {
-                upper.first_levels(walks, places, levels as u8, asked);
-                let walks = walks.iter().zip(&asked.first);
-                self.lines.load_all(|loader| {
-                    for (walk, first) in walks {
-                        mappings.fetch_mark(walk.page(), walk.state().leaf());
-                        let place = &places[chunk_of(walk.page())];
-                        load(loader, *walk, place, usize::from(*first), levels);
-                    }
-                })
-            }
-            Some(host) => self.lines.load_all(|loader| {
+            None => match one_kind(walks).map(|(state, cause)| (state.leaf(), cause)) {
+                Some((LeafSize::Base, cause)) => {
+                    self.walk_native(&Each::<0>(cause), walks, mappings)
+                }
+                Some((LeafSize::Huge, cause)) => {
+                    self.walk_native(&Each::<1>(cause), walks, mappings)
+                }
+                Some((LeafSize::Giant, cause)) => {
+                    self.walk_native(&Each::<2>(cause), walks, mappings)
+                }
+                None => self.walk_native(&Own, walks, mappings),
+            },
+            Some(host) => self.lines.load_all(&Own, |loader| {
                 for walk in walks {
-                    mappings.fetch_mark(walk.page(), walk.state().leaf());
+                    mappings.fetch_mark(walk.page(), Own.leaf(*walk));
                     let place = &places[chunk_of(walk.page())];
                     load_nested(loader, upper, host, *walk, place, levels);
                 }
             }),
         }
+    }
+
+    /// The same without a host.
+    fn walk_native(&mut self, kind: &impl Kind, walks: &[Miss], mappings: &Mappings) -> Loads {
+        match self.levels {
+            MAX_LEVELS => self.walk_levels::<MAX_LEVELS>(kind, walks, mappings),
+            _ => self.walk_levels::<4>(kind, walks, mappings),
+        }
+    }
+
+    /// The same in tables of so many levels.
+    #[inline(never)]
+    fn walk_levels<const LEVELS: usize>(
+        &mut self,
+        kind: &impl Kind,
+        walks: &[Miss],
+        mappings: &Mappings,
+    ) -> Loads {
+        let (levels, places, asked) = (LEVELS, mappings.places(), &mut self.asked);
+        self.upper
+            .first_levels(kind, walks, places, levels as u8, asked);
+        let walks = walks.iter().zip(&asked.first);
+        self.lines.load_all(kind, |loader| {
+            for (walk, first) in walks.clone() {
+                loader.count(kind.cause(*walk), usize::from(*first) - kind.leaf(*walk));
+            }
+            for (walk, first) in walks {
+                mappings.fetch_mark(walk.page(), kind.leaf(*walk));
+                let place = &places[chunk_of(walk.page())];
+                load(loader, kind, *walk, place, usize::from(*first), levels);
+            }
+        })
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -90,15 +124,21 @@ impl Walker {
 
 /// The loads of a walk without a host.
 #[inline(always)]
-fn load(loader: &mut Loader<'_>, walk: Miss, place: &Place, first: usize, levels: usize) {
-    let (page, leaf, cause) = (walk.page(), walk.state().leaf() as usize, walk.cause());
-    loader.count(cause, first - leaf);
+fn load(
+    loader: &mut Loader<'_>,
+    kind: &impl Kind,
+    walk: Miss,
+    place: &Place,
+    first: usize,
+    levels: usize,
+) {
+    let (page, leaf, cause) = (walk.page(), kind.leaf(walk), kind.cause(walk));
+    // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
     let [pdpte, pml4e, pml5e] = place.upper;
     let mut newest = loader.is_newest(Line::of(2, pdpte)) & loader.is_newest(Line::of(3, pml4e));
     if levels == MAX_LEVELS {
         newest &= loader.is_newest(Line::of(4, pml5e));
     }
-    // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
     if !newest & (first > UPPER) {
         for level in (UPPER..first).rev() {
             loader.load(Line::of(level as u32, place.upper[level - UPPER]), cause);

@@ -1,6 +1,6 @@
 //! How mappings change.
 
-use super::{FULL, Mappings, SpaceId, WORDS, words};
+use super::{FULL, Mappings, SpaceId, WORDS, is_set, set, words};
 use crate::mmu::translation::error::MappingError;
 use crate::mmu::translation::place::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::state::{LeafSize, RegionState};
@@ -118,7 +118,7 @@ impl Mappings {
             return Err(giant(region));
         }
         self.states[index] = RegionState::new(Some(LeafSize::Huge), state.host(), true);
-        self.huge_accessed[index / 64] |= 1 << (index % 64);
+        set(&mut self.huge_accessed, index);
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Mappings {
         {
             return Err(MappingError::Occupied { address });
         }
-        self.giant_accessed[regions.start / REGIONS_PER_CHUNK] = true;
+        set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
             *state = RegionState::new(Some(LeafSize::Giant), state.host(), true);
         }
@@ -205,7 +205,7 @@ impl Mappings {
     }
 
     fn split_index(&mut self, index: usize) {
-        let accessed = if self.is_huge_accessed(index) {
+        let accessed = if is_set(&self.huge_accessed, index) {
             FULL
         } else {
             [0; WORDS]

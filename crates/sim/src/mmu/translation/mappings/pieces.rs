@@ -73,7 +73,7 @@ impl Mappings {
             plane.resize(regions * WORDS, 0);
         }
         self.huge_accessed.resize(regions / 64, 0);
-        self.giant_accessed.resize(chunks, false);
+        self.giant_accessed.resize(chunks.div_ceil(64), 0);
         self.places.push(place);
         self.places.len() as u16 - 1
     }

@@ -4,17 +4,23 @@ use super::Translator;
 use crate::mmu::translation::counters::TranslationCounters;
 use crate::mmu::translation::lines::Cause;
 use crate::mmu::translation::mappings::Mappings;
-use crate::mmu::translation::miss::Miss;
+use crate::mmu::translation::miss::{Each, Kind, Miss, Own, one_kind};
 use crate::mmu::translation::place::chunk_of;
 use crate::mmu::translation::state::LeafSize;
 
 impl Translator {
-    /// Takes the pages of a batch through all levels.
-    pub(super) fn settle(&mut self, mappings: &mut Mappings, counters: &mut TranslationCounters) {
-        self.first.filter(&mut self.misses);
-        counters.l1_misses += self.misses.len() as u64;
-        if self.prefetches {
-            for index in 0..self.misses.len() {
+    /// Takes the pages of a batch, the first ones of what is held, through all levels.
+    pub(super) fn settle(
+        &mut self,
+        mappings: &mut Mappings,
+        pages: usize,
+        counters: &mut TranslationCounters,
+    ) {
+        let missed = self.first.filter(&mut self.misses[..pages]);
+        counters.l1_misses += missed as u64;
+        let walks = if self.prefetches {
+            self.walks.clear();
+            for index in 0..missed {
                 let miss = self.misses[index];
                 let size = miss.state().entry();
                 if !self.second.access(miss.page(), size) {
@@ -24,31 +30,13 @@ impl Translator {
                     self.prefetch(mappings, miss.page());
                 }
             }
+            &self.walks[..]
         } else {
-            self.second.filter(&mut self.misses);
-            std::mem::swap(&mut self.misses, &mut self.walks);
-        }
-        self.misses.clear();
-        let loads = self.walker.walk(&self.walks, mappings);
-        // Counted in registers.
-        let (mut sizes, mut prefetches, mut first_touches) = ([0; 3], 0, 0);
-        for miss in &self.walks {
-            if miss.cause() == Cause::Prefetch {
-                prefetches += 1;
-                continue;
-            }
-            let state = miss.state();
-            for (size, count) in sizes.iter_mut().enumerate() {
-                *count += u64::from(state.entry() as usize == size);
-            }
-            first_touches += u64::from(mappings.mark(miss.page(), state.leaf()));
-        }
-        counters.prefetches += prefetches;
-        counters.first_touches += first_touches;
-        for (count, walks) in counters.walks_by_size.iter_mut().zip(sizes) {
-            *count += walks;
-        }
-        self.walks.clear();
+            let missed = self.second.filter(&mut self.misses[..missed]);
+            &self.misses[..missed]
+        };
+        let loads = self.walker.walk(walks, mappings);
+        mark(walks, mappings, counters);
         counters.load_walk_cycles += self.walker.cycles(&loads[Cause::Load as usize]);
         counters.store_walk_cycles += self.walker.cycles(&loads[Cause::Store as usize]);
         for (level, count) in counters.walk_loads.iter_mut().enumerate() {
@@ -76,4 +64,37 @@ impl Translator {
             self.walks.push(Miss::new(next, state, Cause::Prefetch));
         }
     }
+}
+
+/// Counts walks, and sets the access bits of what programs walked for.
+fn mark(walks: &[Miss], mappings: &mut Mappings, counters: &mut TranslationCounters) {
+    match one_kind(walks) {
+        Some((state, cause)) if cause != Cause::Prefetch => {
+            counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
+            counters.first_touches += match state.leaf() {
+                LeafSize::Base => mark_each(&Each::<0>(cause), walks, mappings),
+                LeafSize::Huge => mark_each(&Each::<1>(cause), walks, mappings),
+                LeafSize::Giant => mark_each(&Each::<2>(cause), walks, mappings),
+            };
+        }
+        _ => {
+            for walk in walks {
+                if walk.cause() == Cause::Prefetch {
+                    counters.prefetches += 1;
+                } else {
+                    counters.walks_by_size[walk.state().entry() as usize] += 1;
+                }
+            }
+            counters.first_touches += mark_each(&Own, walks, mappings);
+        }
+    }
+}
+
+/// Sets access bits; so many were clear.
+#[inline(never)]
+fn mark_each(kind: &impl Kind, walks: &[Miss], mappings: &mut Mappings) -> u64 {
+    let made = walks
+        .iter()
+        .filter(|walk| kind.cause(**walk) != Cause::Prefetch);
+    mappings.mark_each(made.map(|walk| (walk.page(), kind.leaf(*walk))))
 }

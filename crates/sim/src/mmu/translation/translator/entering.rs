@@ -1,0 +1,111 @@
+//! From accesses to the pages that are to be looked up.
+
+use super::Translator;
+use crate::mmu::translation::access::Access;
+use crate::mmu::translation::lines::Cause;
+use crate::mmu::translation::mappings::{Mappings, SpaceId};
+use crate::mmu::translation::miss::{Miss, Window};
+use crate::mmu::translation::outcome::{Fault, check};
+
+impl Translator {
+    /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
+    /// the first level: until there is a batch of them, or one faults.
+    pub(super) fn enter(
+        &mut self,
+        mappings: &Mappings,
+        space: SpaceId,
+        accesses: &[Access],
+        window: &mut Window,
+    ) -> Entered {
+        let blocks = mappings.blocks(space);
+        let mut entered = Entered::default();
+        loop {
+            enter_whole(
+                mappings,
+                blocks,
+                accesses,
+                (&mut self.misses, window),
+                &mut entered,
+            );
+            let (Some(access), Some(miss)) = (
+                accesses.get(entered.accesses),
+                self.misses.get_mut(entered.pages),
+            ) else {
+                return entered;
+            };
+            match find(mappings, blocks, *access) {
+                Ok(found) => (*miss, *window) = found,
+                Err(fault) => {
+                    entered.fault = Some(fault);
+                    return entered;
+                }
+            }
+            entered.accesses += 1;
+            entered.pages += 1;
+        }
+    }
+}
+
+/// What of some accesses was entered.
+#[derive(Default)]
+pub(super) struct Entered {
+    /// Accesses made, the first ones.
+    pub(super) accesses: usize,
+    /// Pages that were found for them.
+    pub(super) pages: usize,
+    /// What the next one runs into.
+    pub(super) fault: Option<Fault>,
+}
+
+/// Enters accesses up to the first in a region in which something can fault, or until there is a batch: on its own, as
+/// calls in a loop take its registers.
+#[inline(never)]
+fn enter_whole(
+    mappings: &Mappings,
+    blocks: &[u16],
+    accesses: &[Access],
+    (misses, window): (&mut [Miss], &mut Window),
+    entered: &mut Entered,
+) {
+    let (mut now, mut pages) = (*window, entered.pages);
+    let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
+    while let Some(access) = ahead.as_slice().first() {
+        if !now.holds(*access) {
+            let page = mappings.page_in(blocks, access.address());
+            let state = mappings.state(page);
+            let (true, Some(miss)) = (state.is_whole(), misses.get_mut(pages)) else {
+                break;
+            };
+            *miss = Miss::new(page, state, cause(*access));
+            now = Window::new(*access, state.entry(), true);
+            pages += 1;
+        }
+        ahead.next();
+    }
+    *window = now;
+    entered.accesses = accesses.len() - ahead.as_slice().len();
+    entered.pages = pages;
+}
+
+/// Finds the page of an access, and what else hits the TLB entry that it needs.
+#[inline]
+pub(super) fn find(
+    mappings: &Mappings,
+    blocks: &[u16],
+    access: Access,
+) -> Result<(Miss, Window), Fault> {
+    let page = mappings.page_in(blocks, access.address());
+    let state = mappings.state(page);
+    let writable = state.is_whole() || check(mappings, page, state, access)?;
+    let window = Window::new(access, state.entry(), writable);
+    Ok((Miss::new(page, state, cause(access)), window))
+}
+
+#[inline(always)]
+fn cause(access: Access) -> Cause {
+    if access.is_store() {
+        Cause::Store
+    } else {
+        Cause::Load
+    }
+}
