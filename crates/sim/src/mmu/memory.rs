@@ -20,6 +20,10 @@ pub struct MemorySpec {
     pub channels: u32,
     /// What each of them can transfer, in gigabytes (1e9) per second.
     pub channel_gb_per_s: f64,
+    /// What programs on other cores, or of other guests, bring into the last level and so drive out of it, in gigabytes
+    /// (1e9) per second: where that can't be kept apart from what is simulated. The fast model knows of none.
+    #[serde(default)]
+    pub neighbours_gb_per_s: f64,
 }
 
 /// Neighbouring lines read one after the other before the prefetcher runs ahead.
@@ -32,6 +36,8 @@ const LINES_PER_PREFETCH_AREA: u64 = PageSize::Base.bytes() / CACHE_LINE_BYTES;
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     caches: Caches,
+    /// What is in one piece of physical memory, of the program's.
+    frames: PageSize,
     latency: [f64; 4],
     /// The channel's time for one line.
     line_cycles: f64,
@@ -68,10 +74,12 @@ struct Stream {
 }
 
 impl Memory {
-    pub(crate) fn new(spec: &MemorySpec, ghz: f64) -> Self {
+    /// The program's memory is in frames of this size.
+    pub(crate) fn new(spec: &MemorySpec, ghz: f64, frames: PageSize) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
-            caches: Caches::new(spec.caches),
+            caches: Caches::new(spec.caches).shared_with(spec.neighbours_gb_per_s / ghz),
+            frames,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
@@ -83,6 +91,11 @@ impl Memory {
                 length: 0,
             },
         }
+    }
+
+    /// Where its frames are of another size.
+    pub(crate) fn set_frames(&mut self, frames: PageSize) {
+        self.frames = frames;
     }
 
     /// A load of the program's at `start`; returns when its data is there.
@@ -97,7 +110,7 @@ impl Memory {
             _ => 0,
         };
         self.stream.line = line;
-        let level = self.caches.load(line);
+        let level = self.caches.load(line, self.frames, start);
         let prefetched = level == Level::Memory && self.stream.length >= LINES_TO_A_STREAM;
         self.stream.ready = if prefetched {
             self.prefetched(start)
@@ -110,7 +123,7 @@ impl Memory {
     /// A load of a page walk's at `start`; returns where the line was, and when it is there.
     #[inline]
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
-        let level = self.caches.load(line);
+        let level = self.caches.load(line, PageSize::Base, start);
         (level, self.demanded(line, level, start))
     }
 
@@ -177,8 +190,9 @@ mod tests {
             fill_buffers: 2,
             channels: 1,
             channel_gb_per_s: 6.4,
+            neighbours_gb_per_s: 0.0,
         };
-        Memory::new(&spec, 1.0)
+        Memory::new(&spec, 1.0, PageSize::Base)
     }
 
     #[test]

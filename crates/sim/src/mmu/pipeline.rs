@@ -23,6 +23,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     size: PageSize,
+    /// What the TLBs hold of a page: all of it, or the piece that the host maps by one of its pages.
+    entry_size: PageSize,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     first_touch_cycles: f64,
@@ -41,17 +43,31 @@ impl Pipeline {
     pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
         Self {
             size,
+            entry_size: size,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
             first_touch_cycles: 0.0,
             tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb),
-            tables: PageTables::new(processor.walk_caches, bytes, CACHE_LINE_BYTES),
+            tables: PageTables::new(processor.walk_caches, bytes),
             walkers: Walkers::new(processor.walkers),
-            memory: Memory::new(&processor.memory, processor.ghz),
+            memory: Memory::new(&processor.memory, processor.ghz, size),
             order: Order::new(processor.reorder_buffer, processor.width),
             last_ready: 0.0,
             counters: Counters::default(),
         }
+    }
+
+    /// The same in a virtual machine whose host maps it by pages of this size.
+    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+        self.entry_size = self.size.min(backed_by);
+        self.tables = self.tables.in_guest(processor.nested, backed_by);
+        self.memory.set_frames(self.entry_size);
+        self
+    }
+
+    /// So many instructions a cycle where nothing holds them up, instead of as many as the core is wide.
+    pub(crate) fn set_pace(&mut self, instructions_per_cycle: f64) {
+        self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
     /// What a walk that sets an access bit adds.
@@ -99,7 +115,7 @@ impl Pipeline {
     /// When an access that starts at `start` has its translation.
     #[inline]
     fn translate(&mut self, offset: u64, start: f64, bits: &mut AccessBits) -> f64 {
-        let page = self.size.page(offset);
+        let page = self.entry_size.page(offset);
         let start = match self.tlb.look_up(page) {
             // The TLB knows a page as soon as its walk has begun.
             Found::L1 => return self.walkers.wait(page, start),
@@ -122,7 +138,7 @@ impl Pipeline {
                 arrives
             })
         });
-        if !bits.set(page) {
+        if !bits.set(self.size.page(offset)) {
             return done;
         }
         self.counters.first_touches += 1;

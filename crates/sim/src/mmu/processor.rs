@@ -71,6 +71,7 @@ impl Processor {
         };
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let memory = &self.memory;
+        let neighbours = memory.neighbours_gb_per_s;
         let speeds = [self.ghz, memory.latency_ns, memory.bandwidth_gb_per_s];
         let walk_caches = [self.walk_caches, self.nested.walk_caches];
         let entries = walk_caches.iter().flat_map(|c| [c.pde, c.pdpte, c.pml4e]);
@@ -111,6 +112,11 @@ impl Processor {
                 "clock, latency and bandwidth",
                 "over 0 and finite",
             ),
+            (
+                neighbours.is_finite() && neighbours >= 0.0,
+                "what its neighbours bring into the last level",
+                "at least 0 and finite",
+            ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, part, allowed)) => Err(MmuError::Processor {
@@ -147,5 +153,6 @@ mod tests {
         assert_eq!(part_of(|p| p.memory.caches[2].ways = 0), "each cache");
         assert!(part_of(|p| p.walkers = 0).contains("walkers"));
         assert!(part_of(|p| p.ghz = f64::NAN).contains("clock"));
+        assert!(part_of(|p| p.memory.neighbours_gb_per_s = -1.0).contains("neighbours"));
     }
 }
