@@ -261,6 +261,56 @@ fn patterns_gain_what_their_kind_gains() -> Outcome {
 }
 
 #[test]
+fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walks() -> Outcome {
+    let hosted = |backed_by| {
+        let new = |size| {
+            let run = Run::new(&SKYLAKE, Pattern::CHASE, GIB, size, 1)?;
+            Ok(run.in_guest(&SKYLAKE, backed_by))
+        };
+        Truth::of(new, 200_000)
+    };
+    let (native, small, large) = (
+        Truth::measure(&SKYLAKE, Pattern::CHASE, GIB, 200_000, 1)?,
+        hosted(PageSize::Base)?,
+        hosted(PageSize::Huge)?,
+    );
+    assert_eq!(small.huge.walks, small.base.walks, "4 KiB at a time");
+    assert_eq!((native.huge.walks, large.huge.walks), (0, 0));
+    let loads = |of: &Counters| of.walk_loads.iter().sum::<u64>() as f64 / of.walks as f64;
+    assert!(loads(&small.base) > loads(&large.base) && loads(&large.base) > loads(&native.base));
+    let gains = [small, native, large].map(|truth| truth.gain_percent());
+    assert!(gains.is_sorted() && gains[0] > 5.0, "{gains:?}");
+    Ok(())
+}
+
+#[test]
+fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> Outcome {
+    let mut shared = SKYLAKE;
+    shared.memory.neighbours_gb_per_s = 5.0;
+    let dearer = |pattern| -> Result<f64, MmuError> {
+        let walk_ns = |processor| -> Result<f64, MmuError> {
+            let base = Truth::measure(processor, pattern, GIB, 200_000, 1)?.base;
+            Ok(base.walk_pending_cycles / base.walks as f64)
+        };
+        Ok(walk_ns(&shared)? / walk_ns(&SKYLAKE)?)
+    };
+    let (often, seldom) = (dearer(Pattern::RANDOM)?, dearer(Pattern::CHASE)?);
+    assert!(often < 1.1 && seldom > 1.1, "{often}, {seldom}");
+    Ok(())
+}
+
+#[test]
+fn who_works_slowly_gains_less() -> Outcome {
+    let gain = |pace| -> Result<f64, MmuError> {
+        let new = |size| Ok(Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?.with_pace(pace));
+        Ok(Truth::of(new, 200_000)?.gain_percent())
+    };
+    let (fast, slow) = (gain(4.0)?, gain(0.1)?);
+    assert!(fast > slow && slow > 0.0, "{fast}, {slow}");
+    Ok(())
+}
+
+#[test]
 fn nothing_is_gained_where_nothing_is_missed() -> Outcome {
     let truth = Truth::measure(&SKYLAKE, Pattern::RANDOM, 2 * MIB, 50_000, 1)?;
     assert_eq!((truth.base.walks, truth.walk_ns()), (0, None));

@@ -8,6 +8,8 @@ use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PROCESSORS, PageSize, Processor, Shape
 
 /// Fill buffers of a core at the most.
 const MOST_BUFFERS: f64 = 64.0;
+/// Instructions that a core reaches ahead at the most.
+const MOST_AHEAD: f64 = 2048.0;
 /// Ways of a shared cache; which part of them we have can't be seen.
 const SHARED_WAYS: u32 = 16;
 
@@ -18,8 +20,8 @@ pub struct Here {
     pub processor: Processor,
     /// The preset that the processor is after, in all that can't be measured.
     pub like: &'static str,
-    /// The pages by which a hypervisor maps this machine's memory, where it is seen from inside: base pages, if the TLB
-    /// holds no more than that of a huge page. Whoever has huge pages here is as good as none.
+    /// By what pages a hypervisor maps this machine's memory, where that is seen from inside: base pages, if the TLB holds
+    /// no more than 4 KiB of a huge page. A host with huge pages is not told from none.
     pub hosted_by: Option<PageSize>,
 }
 
@@ -46,6 +48,8 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let hosted_by = in_pieces.then_some(PageSize::Base);
     // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
+    let reach = notes.note("instructions ahead of a read", "", core.reach);
+    made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
     set_tlb(&mut made, walks);
@@ -109,7 +113,10 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     let [.., near, far] = &core.latencies[..] else {
         return;
     };
-    let (near_ns, far_ns) = (near.ns.median - translated_ns, far.ns.median - translated_ns);
+    let (near_ns, far_ns) = (
+        near.ns.median - translated_ns,
+        far.ns.median - translated_ns,
+    );
     memory.latency_ns = far_ns.max(near_ns);
     let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevel {
@@ -124,8 +131,8 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     }
     let middle = (near.ns.median + far.ns.median) / 2.0;
-    memory.neighbours_gb_per_s = kept_for_ms(&core.returning, middle)
-        .map_or(0.0, |ms| bytes as f64 / (ms * 1e6));
+    memory.neighbours_gb_per_s =
+        kept_for_ms(&core.returning, middle).map_or(0.0, |ms| bytes as f64 / (ms * 1e6));
 }
 
 /// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the

@@ -8,6 +8,7 @@ use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
 use super::{Spread, turns};
 use crate::error::LinuxError;
 use serde::Serialize;
+use std::arch::asm;
 use std::fs;
 use std::time::Instant;
 
@@ -27,6 +28,11 @@ const FAR_BLOCK: usize = REGION;
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.
 const FREE_READS: usize = 500_000;
+/// Memory over which it is measured how far the core reaches ahead: as much as no cache holds.
+const REACH_BYTES: usize = 512 << 20;
+/// Instructions between reads: even the more of them leave some reads under way at once, on cores since Skylake.
+const FEW_ADDITIONS: usize = 48;
+const MANY_ADDITIONS: usize = 96;
 /// Pages that no second-level TLB holds, in huge pages that the first level does.
 const SCATTERED_PAGES: usize = 8192;
 /// Steps of work between reads while neighbours drive lines out.
@@ -75,13 +81,15 @@ pub struct CoreCosts {
     pub ghz: Spread,
     /// Data caches, by level.
     pub caches: Vec<CacheSize>,
-    /// Reads that depend on the one before: half of each cache of the core's own, four times the last of them, memory that no
+    /// Reads that depend on the one before: half of each cache of the core's own, four times the last of them or more, memory that no
     /// cache holds unless a hypervisor's is larger.
     pub latencies: Vec<Latency>,
     /// Independent reads over ever more memory; the last as above.
     pub independent: Vec<Latency>,
-    /// Over four times the last of the core's own caches, by how long it took to come back.
+    /// Over the last but one of these, by how long it took to come back.
     pub returning: Vec<Returning>,
+    /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
+    pub reach: Spread,
     /// Reading the largest memory in order, in gigabytes (1e9) per second.
     pub stream_gb_per_s: Spread,
     /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages ...
@@ -98,7 +106,9 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let caches = cache_sizes();
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
-    let shared = own.last().map_or(SHARED_BYTES, |bytes| 4 * bytes);
+    let shared = own
+        .last()
+        .map_or(SHARED_BYTES, |bytes| (4 * bytes).next_power_of_two());
     let memory = Memory::written(DATA_BYTES, Pages::Huge)?;
     let chased = |order: &[u32]| -> Result<Spread, LinuxError> {
         link(&memory, order);
@@ -123,9 +133,11 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let mut independent = Vec::new();
     let sizes = (0..).map(|n| shared << n);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let [ns] = turns(|| Ok([sweep(&memory, bytes)]))?;
+        let [ns] = turns(|| Ok([sweep(&memory, bytes, || ())]))?;
         independent.push(Latency { bytes, ns });
     }
+    let waited_ns = latencies.last().map_or(0.0, |latency| latency.ns.median);
+    let [reach] = turns(|| Ok([reach(&memory, waited_ns)]))?;
     let [stream_gb_per_s] = turns(|| Ok([stream(&memory)]))?;
     let [ghz] = turns(|| Ok([clock()]))?;
     Ok(CoreCosts {
@@ -134,6 +146,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
         latencies,
         independent,
         returning,
+        reach,
         stream_gb_per_s,
         scattered,
         together,
@@ -263,8 +276,9 @@ fn returning(memory: &Memory, bytes: usize) -> Result<Vec<Returning>, LinuxError
         .collect())
 }
 
-/// Reads a line of each pair, one block after the other, where no read waits for another: nanoseconds for one.
-fn sweep(memory: &Memory, bytes: usize) -> f64 {
+/// Reads a line of each pair, one block after the other, where no read waits for another, and works before each:
+/// nanoseconds for one.
+fn sweep(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
     const PAIRS: usize = FAR_BLOCK / PAIR;
     let blocks = bytes / FAR_BLOCK;
     let laps = (FREE_READS / (blocks * PAIRS)).max(1);
@@ -276,10 +290,48 @@ fn sweep(memory: &Memory, bytes: usize) -> f64 {
             // A generator of full period below a power of two; its lowest bits alone are no random order.
             x = next_random(x) % PAIRS as u64;
             let pair = (x ^ (x >> 7)) as usize;
+            work();
             std::hint::black_box(memory.read(block + pair * PAIR));
         }
     }
     nanoseconds(begun) / (laps * blocks * PAIRS) as f64
+}
+
+/// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
+/// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
+/// reorder buffer does: most instructions of programs write one.
+fn reach(memory: &Memory, read_ns: f64) -> f64 {
+    let few = sweep(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
+    let many = sweep(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
+    let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
+    read_ns / each_ns.max(f64::MIN_POSITIVE)
+}
+
+/// So many instructions. Without constants: what is added of these needs no register of its own on Golden Cove.
+#[inline(always)]
+fn additions<const COUNT: usize>() {
+    // SAFETY: registers of its own are all that it changes.
+    unsafe {
+        asm!(
+            // What was in them may be what is read.
+            "xor {a:e}, {a:e}",
+            "xor {b:e}, {b:e}",
+            "xor {c:e}, {c:e}",
+            "xor {d:e}, {d:e}",
+            ".rept {quarter}",
+            "add {a}, {b}",
+            "add {b}, {c}",
+            "add {c}, {d}",
+            "add {d}, {a}",
+            ".endr",
+            quarter = const COUNT / 4,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nomem, nostack),
+        );
+    }
 }
 
 fn stream(memory: &Memory) -> f64 {
@@ -341,7 +393,10 @@ mod tests {
         let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
         let pages = REGION / PAGE;
         let lines = lap(&memory, &one_of_each_page(pages));
-        let mut on: Vec<usize> = lines.iter().map(|line| *line as usize * LINE / PAGE).collect();
+        let mut on: Vec<usize> = lines
+            .iter()
+            .map(|line| *line as usize * LINE / PAGE)
+            .collect();
         on.sort_unstable();
         assert!(on.into_iter().eq(0..pages));
     }

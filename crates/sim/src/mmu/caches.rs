@@ -114,7 +114,7 @@ impl Neighbours {
         let lines = (now * self.lines_per_cycle + phase) as u32;
         let told = std::mem::replace(&mut self.told[set], lines);
         let new = lines.saturating_sub(told).min(level.ways());
-        for line in lines - new.min(lines)..lines {
+        for line in lines - new..lines {
             // Lines that are in a set at the same time must be told apart, and from what is empty.
             level.access(set, NEIGHBOURS | line & (NEIGHBOURS >> 1) - 1);
         }

@@ -49,6 +49,7 @@ mod presets;
 mod processor;
 mod run;
 pub(crate) mod scatter;
+mod slots;
 mod tlb;
 pub mod translation;
 mod truth;

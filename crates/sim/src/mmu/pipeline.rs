@@ -5,7 +5,7 @@
 //! starts when it enters, or where its address depends on the access before, when that has its data.
 //! It is translated first, if need be by a page walk, and then loads its line. So walks and loads that
 //! don't depend on each other overlap, as far as there are walkers and fill buffers; these are
-//! granted in the order of the program.
+//! granted in the order of the program, but from when they are needed (`slots.rs`).
 
 use super::accessed::AccessBits;
 use super::accesses::Access;
@@ -102,19 +102,22 @@ impl Pipeline {
     pub(crate) fn step(&mut self, access: Access, bits: &mut AccessBits) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
-        let mut start = self.order.enter(access.instructions);
-        if access.after_previous {
-            start = start.max(self.last_ready);
-        }
-        let start = self.translate(access.offset, start, bits);
+        let entered = self.order.enter(access.instructions);
+        self.memory.begin(entered);
+        let start = if access.after_previous {
+            entered.max(self.last_ready)
+        } else {
+            entered
+        };
+        let start = self.translate(access.offset, entered, start, bits);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;
         self.order.leave(ready);
     }
 
-    /// When an access that starts at `start` has its translation.
+    /// When an access that entered the core before and starts at `start` has its translation.
     #[inline]
-    fn translate(&mut self, offset: u64, start: f64, bits: &mut AccessBits) -> f64 {
+    fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
         let page = self.entry_size.page(offset);
         let start = match self.tlb.look_up(page) {
             // The TLB knows a page as soon as its walk has begun.
@@ -131,7 +134,7 @@ impl Pipeline {
         self.counters.walks += 1;
         let walk = self.tables.walk(offset, self.size);
         let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
-        let done = self.walkers.walk(page, start, |begin| {
+        let done = self.walkers.walk(page, entered, start, |begin| {
             walk.lines().iter().fold(begin, |at, line| {
                 let (level, arrives) = memory.load_for_walk(*line, at);
                 walk_loads[level as usize] += 1;

@@ -21,7 +21,8 @@ pub struct Processor {
     pub ghz: f64,
     /// Instructions per cycle at best.
     pub width: u32,
-    /// Instructions between the oldest one under way and the youngest, at most.
+    /// Instructions between the oldest one under way and the youngest, at most; as measured, those that write a register,
+    /// of which there are fewer.
     pub reorder_buffer: u32,
     /// First-level TLB for data.
     pub l1_tlb: L1Tlb,

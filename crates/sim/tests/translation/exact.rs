@@ -88,8 +88,8 @@ fn count_both(
     assert_eq!(counters.accesses, exact.accesses, "{what}");
     assert_eq!(counters.l2_hits(), exact.l2_tlb_hits, "{what}");
     assert_eq!(counters.walks(), exact.walks, "{what}");
-    let [fast_loads, exact_loads] = [&counters.walk_loads[..], &exact.walk_loads[..]]
-        .map(|loads| loads.iter().sum::<u64>());
+    let [fast_loads, exact_loads] =
+        [&counters.walk_loads[..], &exact.walk_loads[..]].map(|loads| loads.iter().sum::<u64>());
     assert_eq!(fast_loads, exact_loads, "{what}");
     Ok(())
 }
