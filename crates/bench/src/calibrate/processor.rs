@@ -44,7 +44,7 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let scattered = notes.note(what, "ns", core.scattered);
     let together = notes.note("the same lines side by side", "ns", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
-    let in_pieces = scattered.median - together.median > 2.0 * second_tlb_ns;
+    let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(PageSize::Base);
     // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
@@ -91,7 +91,8 @@ fn name_of(kind: &str, bytes: usize) -> String {
     format!("read {kind}, over {size}")
 }
 
-/// Caches and memory, where reads of what is shared take `translated_ns` more.
+/// Caches and memory, where reads of what is shared take `translated_ns` more. Of several turns the least counts: others on the
+/// machine only add to it.
 fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     let ghz = made.ghz;
     let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
@@ -106,17 +107,14 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         CacheLevel {
             bytes: size.bytes,
             ways: size.ways,
-            latency_cycles: cycles(latency.ns.median),
+            latency_cycles: cycles(latency.ns.low),
         }
     };
     let [l1, l2, l3] = memory.caches;
     let [.., near, far] = &core.latencies[..] else {
         return;
     };
-    let (near_ns, far_ns) = (
-        near.ns.median - translated_ns,
-        far.ns.median - translated_ns,
-    );
+    let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
     memory.latency_ns = far_ns.max(near_ns);
     let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevel {
@@ -127,10 +125,10 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     memory.caches = [own(l1, 1), own(l2, 2), l3];
     // As many lines are under way as are waited for at once.
     if let Some(all) = core.independent.last() {
-        let buffers = (far.ns.median / all.ns.median.max(0.1)).round();
+        let buffers = (far.ns.low / all.ns.low.max(0.1)).round();
         memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     }
-    let middle = (near.ns.median + far.ns.median) / 2.0;
+    let middle = (near.ns.low + far.ns.low) / 2.0;
     memory.neighbours_gb_per_s =
         kept_for_ms(&core.returning, middle).map_or(0.0, |ms| bytes as f64 / (ms * 1e6));
 }
@@ -139,8 +137,8 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
 /// last footprint that is read nearer to the speed of the first than of the last.
 fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
-    let middle = (near.ns.median + far.ns.median) / 2.0;
-    let held = independent.iter().take_while(|l| l.ns.median <= middle);
+    let middle = (near.ns.low + far.ns.low) / 2.0;
+    let held = independent.iter().take_while(|l| l.ns.low <= middle);
     held.last().map(|latency| latency.bytes as u64)
 }
 
