@@ -116,7 +116,7 @@ impl Neighbours {
         let new = lines.saturating_sub(told).min(level.ways());
         for line in lines - new..lines {
             // Lines that are in a set at the same time must be told apart, and from what is empty.
-            level.access(set, NEIGHBOURS | line & (NEIGHBOURS >> 1) - 1);
+            level.access(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
         }
     }
 }
@@ -252,7 +252,7 @@ mod tests {
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),
         ) {
             let (sets_bits, ways) = (9, 2);
-            let mut caches = Caches::new([level(1, 1), level(1 << sets_bits << 1, ways), level(1, 1)]);
+            let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)]);
             // Every set, by the bits that are its lines' own and what is left of the address.
             let mut lists: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             let mut last = None;
@@ -267,7 +267,7 @@ mod tests {
                 last = Some(line);
                 let own = if huge { 0x1ff } else { 0x3f };
                 let scatter = (line >> sets_bits).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                let set = line % 512 ^ (scatter % 512 & !own);
+                let set = (line % 512) ^ ((scatter % 512) & !own);
                 let list = lists.entry(set).or_default();
                 let place = list.iter().position(|held| *held == line);
                 prop_assert_eq!(found == Level::L2, place.is_some());

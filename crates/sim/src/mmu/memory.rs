@@ -196,7 +196,7 @@ mod tests {
         // It takes one of them from then on only.
         assert_eq!(memory.load_for_walk(2000, 300.0).1, 400.0);
         assert_eq!(memory.load(3000, 50.0), 150.0);
-        assert_eq!(memory.load(4000, 50.0), 250.0, "both are taken");
+        assert_eq!(memory.load(4000, 50.0), 200.0, "both are taken");
     }
 
     #[test]
@@ -237,6 +237,7 @@ mod tests {
     #[test]
     fn a_stream_is_as_fast_as_the_channel() {
         let mut memory = memory();
+        memory.begin(200.0);
         let ready: Vec<f64> = (1..64).map(|line| memory.load(line, 200.0)).collect();
         let last = ready.last().copied().unwrap_or_default();
         assert!((750.0..=850.0).contains(&last), "{last}");
