@@ -105,12 +105,12 @@ fn counters_are_consistent_on_every_processor() -> Outcome {
                 assert!(c.walks + c.l2_tlb_hits <= c.accesses, "{what}");
                 assert!(c.walk_loads.iter().sum::<u64>() >= c.walks, "{what}");
                 assert!(c.walk_active_cycles <= c.cycles, "{what}");
-                assert!(c.walk_active_cycles <= c.walk_pending_cycles, "{what}");
+                // Both are sums of many, of which each is rounded.
+                let (active, pending) = (c.walk_active_cycles, c.walk_pending_cycles);
+                let rounded = 1.0 + 1e-9;
+                assert!(active <= pending * rounded, "{what}");
                 let walkers = f64::from(processor.walkers);
-                assert!(
-                    c.walk_pending_cycles <= walkers * c.walk_active_cycles,
-                    "{what}"
-                );
+                assert!(pending <= walkers * active * rounded, "{what}");
                 let at_best = c.instructions as f64 / f64::from(processor.width);
                 assert!(c.cycles >= at_best, "{what}");
             }
@@ -309,7 +309,7 @@ fn who_works_slowly_gains_less() -> Outcome {
         Ok(Truth::of(new, 200_000)?.gain_percent())
     };
     let (fast, slow) = (gain(4.0)?, gain(0.1)?);
-    assert!(fast > slow && slow > 0.0, "{fast}, {slow}");
+    assert!(fast > slow && slow >= 0.0, "{fast}, {slow}");
     Ok(())
 }
 
