@@ -2,7 +2,7 @@
 //!
 //! Accesses come in the order of the program, and what they need not in that of time: one that waits for another
 //! access's data walks and loads long after the next that doesn't. So a slot is taken from when its work begins, and is
-//! free for others until then.
+//! free for others until then. What they begin there may last longer than that: then there is one slot more for a while.
 
 /// So many slots, and what they are busy with.
 #[derive(Clone, Debug)]
