@@ -10,9 +10,10 @@ use hawkeye_linux::machine_costs::{
 use hawkeye_linux::walk_costs;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
-use hawkeye_sim::mmu::Processor;
 use serde::Serialize;
 use std::fmt::Write;
+
+pub use processor::Here;
 
 /// One figure, as it was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -90,7 +91,7 @@ pub fn calibrate() -> Result<Calibrated, BenchError> {
     let mut notes = Notes::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let (processor, like) = processor::of(&core, &walks, &mut notes);
+    let here = processor::of(&core, &walks, &mut notes);
     let measured = costs::Measured {
         faults: faults::measure()?,
         copying: copying::measure()?,
@@ -98,25 +99,25 @@ pub fn calibrate() -> Result<Calibrated, BenchError> {
         sampling: sampling::measure(),
         shoot_down: shoot_down::measure(),
     };
+    let processor = here.processor;
     let costs = costs::of(measured, processor.memory.latency_ns, &mut notes);
     Ok(Calibrated {
         machine: MachineFile { costs, processor },
-        like,
+        like: here.like,
         figures: notes.figures,
         walks,
         missing: notes.missing,
     })
 }
 
-/// The processor alone, and what page walks cost.
+/// The processor alone.
 ///
 /// # Errors
 /// The same.
-pub fn processor() -> Result<(Processor, &'static str, WalkCosts), BenchError> {
+pub fn processor() -> Result<Here, BenchError> {
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let (processor, like) = processor::of(&core, &walks, &mut Notes::default());
-    Ok((processor, like, walks))
+    Ok(processor::of(&core, &walks, &mut Notes::default()))
 }
 
 impl Calibrated {

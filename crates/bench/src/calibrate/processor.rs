@@ -1,20 +1,32 @@
 //! From what was measured to a simulated processor.
 
 use super::Notes;
-use hawkeye_linux::machine_costs::caches::{CoreCosts, Latency};
+use hawkeye_linux::machine_costs::caches::{CoreCosts, Latency, Returning};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
-use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PROCESSORS, Processor, Shape};
+use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PROCESSORS, PageSize, Processor, Shape};
 
 /// Fill buffers of a core at the most.
 const MOST_BUFFERS: f64 = 64.0;
+/// Instructions that a core reaches ahead at the most.
+const MOST_AHEAD: f64 = 2048.0;
+/// Ways of a shared cache; which part of them we have can't be seen.
+const SHARED_WAYS: u32 = 16;
 
-/// The processor, and the preset that all of it is from that can't be measured.
-pub(super) fn of(
-    core: &CoreCosts,
-    walks: &WalkCosts,
-    notes: &mut Notes,
-) -> (Processor, &'static str) {
+/// A processor as it was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Here {
+    /// What the simulator takes.
+    pub processor: Processor,
+    /// The preset that the processor is after, in all that can't be measured.
+    pub like: &'static str,
+    /// By what pages a hypervisor maps this machine's memory, where that is seen from inside: base pages, if the TLB holds
+    /// no more than 4 KiB of a huge page. A host with huge pages is not told from none.
+    pub hosted_by: Option<PageSize>,
+}
+
+/// From what was measured.
+pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here {
     let like = nearest(core);
     let mut made = Processor {
         name: FROM_FILE,
@@ -23,25 +35,29 @@ pub(super) fn of(
     };
     made.ghz = notes.note("clock", "GHz", core.ghz).median;
     for Latency { bytes, ns } in &core.latencies {
-        notes.note(name_of(*bytes), "ns", *ns);
+        notes.note(name_of("that waits for the one before", *bytes), "ns", *ns);
     }
-    set_caches(&mut made, core);
-    let independent = notes.note(
-        "read of memory, independent of others",
-        "ns",
-        core.independent,
-    );
+    for Latency { bytes, ns } in &core.independent {
+        notes.note(name_of("that waits for none", *bytes), "ns", *ns);
+    }
+    let what = "read of a line on each of 8,192 pages of 4 KiB in huge pages";
+    let scattered = notes.note(what, "ns", core.scattered);
+    let together = notes.note("the same lines side by side", "ns", core.together);
+    let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
+    let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
+    let hosted_by = in_pieces.then_some(PageSize::Base);
+    // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
+    set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
+    let reach = notes.note("instructions ahead of a read", "", core.reach);
+    made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
-    // As many lines are under way as are waited for at once.
-    let largest = core
-        .latencies
-        .last()
-        .map_or(made.memory.latency_ns, |l| l.ns.median);
-    let buffers = (largest / independent.median.max(0.1)).round();
-    made.memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     set_tlb(&mut made, walks);
-    (made, like.name)
+    Here {
+        processor: made,
+        like: like.name,
+        hosted_by,
+    }
 }
 
 /// The preset whose own caches are most like those here.
@@ -65,21 +81,22 @@ fn nearest(core: &CoreCosts) -> Processor {
 }
 
 /// What a latency over so much memory is called.
-fn name_of(bytes: usize) -> String {
+fn name_of(kind: &str, bytes: usize) -> String {
     let bytes = bytes as u64;
     let size = if bytes >= 1 << 20 {
         format!("{} MiB", bytes >> 20)
     } else {
         format!("{} KiB", bytes >> 10)
     };
-    format!("read that waits for the one before, over {size}")
+    format!("read {kind}, over {size}")
 }
 
-fn set_caches(made: &mut Processor, core: &CoreCosts) {
-    let cycles = |ns: f64| (ns * made.ghz).round().max(1.0) as u32;
+/// Caches and memory, where reads of what is shared take `translated_ns` more. Of several turns the least counts: others on the
+/// machine only add to it.
+fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     let ghz = made.ghz;
-    let levels = made.memory.caches;
-    let [l1, l2, l3] = levels;
+    let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
+    let memory = &mut made.memory;
     let own = |preset: CacheLevel, level: u32| {
         let size = core.caches.iter().find(|cache| cache.level == level);
         let half = size.map(|size| size.bytes as usize / 2);
@@ -90,34 +107,51 @@ fn set_caches(made: &mut Processor, core: &CoreCosts) {
         CacheLevel {
             bytes: size.bytes,
             ways: size.ways,
-            latency_cycles: cycles(latency.ns.median),
+            latency_cycles: cycles(latency.ns.low),
         }
     };
-    let (l1, l2) = (own(l1, 1), own(l2, 2));
-    // Shared caches: of one that others use as well, or a hypervisor divides, what it seems to be from here.
-    let shared: Vec<&Latency> = core
-        .latencies
-        .iter()
-        .filter(|l| l.bytes as u64 > 4 * l2.bytes)
-        .collect();
-    let (Some(near), Some(far)) = (shared.first(), shared.last()) else {
-        made.memory.caches = [l1, l2, l3];
+    let [l1, l2, l3] = memory.caches;
+    let [.., near, far] = &core.latencies[..] else {
         return;
     };
-    let middle = (near.ns.median + far.ns.median) / 2.0;
-    let held = shared.iter().take_while(|l| l.ns.median <= middle);
-    let bytes = held.last().map_or(near.bytes, |latency| latency.bytes) as u64;
+    let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
+    memory.latency_ns = far_ns.max(near_ns);
+    let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevel {
         bytes,
-        ways: 16,
-        latency_cycles: cycles(near.ns.median),
+        ways: SHARED_WAYS,
+        latency_cycles: cycles(near_ns),
     };
-    // The share of reads that the cache still has over the largest memory is no read of memory.
-    let hits = bytes as f64 / far.bytes as f64;
-    let second_tlb_ns = f64::from(made.l2_tlb.hit_cycles) / ghz;
-    let latency = (far.ns.median - hits * near.ns.median) / (1.0 - hits).max(0.1) - second_tlb_ns;
-    made.memory.latency_ns = latency.max(near.ns.median);
-    made.memory.caches = [l1, l2, l3];
+    memory.caches = [own(l1, 1), own(l2, 2), l3];
+    // As many lines are under way as are waited for at once.
+    if let Some(all) = core.independent.last() {
+        let buffers = (far.ns.low / all.ns.low.max(0.1)).round();
+        memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
+    }
+    let middle = (near.ns.low + far.ns.low) / 2.0;
+    memory.neighbours_gb_per_s =
+        kept_for_ms(&core.returning, middle).map_or(0.0, |ms| bytes as f64 / (ms * 1e6));
+}
+
+/// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the
+/// last footprint that is read nearer to the speed of the first than of the last.
+fn held_of_shared(independent: &[Latency]) -> Option<u64> {
+    let (near, far) = (independent.first()?, independent.last()?);
+    let middle = (near.ns.low + far.ns.low) / 2.0;
+    let held = independent.iter().take_while(|l| l.ns.low <= middle);
+    held.last().map(|latency| latency.bytes as u64)
+}
+
+/// How long a line stays in a shared cache that nobody comes back to: when half of the reads find it gone. `None`
+/// where that was never seen.
+fn kept_for_ms(returning: &[Returning], middle_ns: f64) -> Option<f64> {
+    let beyond = returning.iter().position(|after| after.ns > middle_ns)?;
+    let after = returning.get(beyond)?;
+    let Some(before) = beyond.checked_sub(1).and_then(|n| returning.get(n)) else {
+        return Some(after.after_ms);
+    };
+    let part = (middle_ns - before.ns) / (after.ns - before.ns);
+    Some(before.after_ms + part * (after.after_ms - before.after_ms))
 }
 
 /// The TLB's reach, where it is the size of one.
@@ -126,5 +160,35 @@ fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
     let shape = Shape::new(walks.tlb_pages, preset.shape.ways);
     if shape.sets().is_some() {
         made.l2_tlb = L2Tlb { shape, ..preset };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_linux::machine_costs::Spread;
+
+    fn reads(of: &[(usize, f64)]) -> Vec<Latency> {
+        let latency = |(mib, ns): &(usize, f64)| Latency {
+            bytes: mib << 20,
+            ns: Spread::of(vec![*ns]),
+        };
+        of.iter().map(latency).collect()
+    }
+
+    #[test]
+    fn a_shared_cache_is_as_large_as_what_is_read_fast() {
+        let seen = reads(&[(8, 3.0), (16, 3.5), (32, 5.0), (64, 12.0), (1024, 13.0)]);
+        assert_eq!(held_of_shared(&seen), Some(32 << 20));
+        assert_eq!(held_of_shared(&[]), None);
+    }
+
+    #[test]
+    fn a_line_is_kept_until_half_of_them_are_gone() {
+        let after = |after_ms, ns| Returning { after_ms, ns };
+        let seen = [after(3.0, 40.0), after(6.0, 60.0), after(16.0, 140.0)];
+        assert_eq!(kept_for_ms(&seen, 100.0), Some(11.0));
+        assert_eq!(kept_for_ms(&seen, 200.0), None, "nobody else is there");
+        assert_eq!(kept_for_ms(&seen, 30.0), Some(3.0));
     }
 }

@@ -1,19 +1,16 @@
 //! This machine's own speed-ups by huge pages, beside what the calibrated simulator predicts of them.
 //!
 //! The processor is simulated as `calibrate` measured it. What a program does beside reading memory is measured too: the
-//! same program over 2 MiB, where neither caches nor translation hold it up. Nothing else is known of the programs, and nothing is
-//! fitted to how fast they are.
-//!
-//! Known to be wrong: the exact model spreads lines at a regular distance over all sets of the second-level cache. Under huge pages they meet in a
-//! few sets on a real core, so that strides of 64 KiB are predicted far too fast there.
+//! same program over 2 MiB, where neither caches nor translation hold it up. Of the programs nothing else is known than their
+//! instructions for each read, and nothing is fitted to how fast they are.
 
-use crate::calibrate;
+use crate::calibrate::{self, Here};
 use crate::live::BenchError;
 use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;
 use crate::live::report::{Report, median};
-use hawkeye_sim::mmu::{MmuError, Pattern, Processor, Truth};
+use hawkeye_sim::mmu::{MmuError, Pattern, Run, Truth};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,7 +26,8 @@ struct Case {
     name: &'static str,
     words: &'static str,
     pattern: fn(u32) -> Pattern,
-    /// Instructions for each read, estimated; with them the core's reach ahead is what limits overlap.
+    /// Instructions for each read, counted by single steps through some thousand reads of an optimised build; with them the core's
+    /// reach ahead is what limits overlap.
     instructions: u32,
     /// Accesses simulated: at least once over all that is read again.
     accesses: u64,
@@ -40,7 +38,7 @@ const CASES: [Case; 5] = [
         name: "random",
         words: "random",
         pattern: |instructions| Pattern::Random { instructions },
-        instructions: 15,
+        instructions: 28,
         accesses: 2_000_000,
     },
     Case {
@@ -50,7 +48,7 @@ const CASES: [Case; 5] = [
             theta: 0.99,
             instructions,
         },
-        instructions: 120,
+        instructions: 509,
         accesses: 2_000_000,
     },
     Case {
@@ -60,7 +58,7 @@ const CASES: [Case; 5] = [
             bytes: 8,
             instructions,
         },
-        instructions: 5,
+        instructions: 11,
         accesses: 8_000_000,
     },
     Case {
@@ -70,14 +68,14 @@ const CASES: [Case; 5] = [
             bytes: 64 << 10,
             instructions,
         },
-        instructions: 5,
+        instructions: 11,
         accesses: 2_000_000,
     },
     Case {
         name: "pointer chase",
         words: "chase",
         pattern: |instructions| Pattern::Chase { instructions },
-        instructions: 3,
+        instructions: 9,
         accesses: 2_000_000,
     },
 ];
@@ -96,12 +94,12 @@ struct Live {
 /// # Errors
 /// Memory that can't be had, programs that can't be started.
 pub fn predict(program: &Path) -> Result<Report, BenchError> {
-    let (processor, like, walks) = calibrate::processor()?;
+    let here = calibrate::processor()?;
     let mut report = Report::new("this-machine");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
     for case in &CASES {
         let live = measure(program, case)?;
-        let simulated = simulate(&processor, case, live.own).map_err(failed)?;
+        let simulated = simulate(&here, case, live.own).map_err(failed)?;
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let (speed_up, predicted) = (live.base / live.huge, base / huge);
         report.row(
@@ -123,26 +121,16 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
             ));
         }
     }
-    for cost in &walks.by_footprint {
-        let model =
-            hawkeye_sim::mmu::calibrate(&processor, cost.footprint_bytes).map_err(failed)?;
-        report.row(
-            format!(
-                "walk over {} MiB that is waited for",
-                cost.footprint_bytes >> 20
-            ),
-            cost.dependent_ns,
-            "ns",
-            format!(
-                "predicted {:.1} ns; overlapping {:.2} ns, predicted {:.2} ns",
-                model.dependent_ns, cost.independent_ns, model.independent_ns
-            ),
-        );
-    }
     report.note("The goal is a prediction within 15 % of what is measured.");
     report.note(format!(
-        "{MIB} MiB each, base pages and huge pages in turn, median of {TURNS} turns of {} s by CPU time. Processor as measured, else like {like}.",
-        TURN.as_secs_f64()
+        "{MIB} MiB each, base pages and huge pages in turn, median of {TURNS} turns of {} s by CPU time. Processor as measured, else like {}{}.",
+        TURN.as_secs_f64(),
+        here.like,
+        if here.hosted_by.is_some() {
+            "; the host maps this machine's memory by base pages"
+        } else {
+            ""
+        },
     ));
     Ok(report)
 }
@@ -179,30 +167,23 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
 }
 
 /// The same accesses on the simulated processor, in which the program's own work takes as long as here.
-fn simulate(processor: &Processor, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
-    let cycles = own_ns * processor.ghz;
-    let width = f64::from(case.instructions) / cycles;
-    let mut processor = *processor;
+fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
+    let processor = &here.processor;
+    let at_best = f64::from(processor.width);
     // A chase's own time is that of the cache it is in.
     let dependent = matches!((case.pattern)(1), Pattern::Chase { .. });
-    let instructions = if dependent || width >= 1.0 {
-        let width = width.round().clamp(1.0, f64::from(processor.width));
-        processor.width = if dependent {
-            processor.width
-        } else {
-            width as u32
-        };
-        case.instructions
+    let pace = if dependent {
+        at_best
     } else {
-        // Less than one instruction a cycle: as many as there are cycles take as long.
-        processor.width = 1;
-        cycles.round() as u32
+        (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
     };
-    Truth::measure(
-        &processor,
-        (case.pattern)(instructions),
-        MIB << 20,
-        case.accesses,
-        1,
-    )
+    let pattern = (case.pattern)(case.instructions);
+    let run = |size| {
+        let run = Run::new(processor, pattern, MIB << 20, size, 1)?.with_pace(pace);
+        Ok(match here.hosted_by {
+            Some(pages) => run.in_guest(processor, pages),
+            None => run,
+        })
+    };
+    Truth::of(run, case.accesses)
 }

@@ -1,26 +1,49 @@
 //! The clock, caches and memory of the core that this runs on.
+//!
+//! Latencies and bandwidth are measured under huge pages, and in an order in which translation costs nothing even
+//! where a hypervisor maps them by base pages: one block of memory after the other, each of no more pages than a TLB
+//! holds. Of each 128 bytes one line is read, because processors fetch its neighbour as well.
 
-use super::memory::{Memory, Pages, nanoseconds};
+use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
 use super::{Spread, turns};
 use crate::error::LinuxError;
 use serde::Serialize;
+use std::arch::asm;
 use std::fs;
 use std::time::Instant;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// Lines that prefetchers bring together.
+const PAIR: usize = 2 * LINE;
 /// Memory that no cache holds, where it can be had.
 const DATA_BYTES: usize = 2 << 30;
+/// Where the kernel tells of no caches.
+const SHARED_BYTES: usize = 8 << 20;
+/// As many base pages as every first-level TLB holds ...
+const NEAR_BLOCK: usize = 64 * PAGE;
+/// ... and every second-level one: those since Haswell have 1,024 entries and more.
+const FAR_BLOCK: usize = REGION;
 /// Reads in one turn of a chase.
 const READS: usize = 200_000;
-/// Independent reads in one turn.
-const FREE_READS: usize = 1_000_000;
+/// Independent reads in one turn, at least.
+const FREE_READS: usize = 500_000;
+/// Memory over which it is measured how far the core reaches ahead: as much as no cache holds.
+const REACH_BYTES: usize = 512 << 20;
+/// Instructions between reads: even the more of them leave some reads under way at once, on cores since Skylake.
+const FEW_ADDITIONS: usize = 48;
+const MANY_ADDITIONS: usize = 96;
+/// Pages that no second-level TLB holds, in huge pages that the first level does.
+const SCATTERED_PAGES: usize = 8192;
+/// Steps of work between reads while neighbours drive lines out.
+const WAIT_STEPS: [u32; 6] = [0, 40, 80, 160, 320, 640];
 /// Steps of a multiplication and a rotation, 3 cycles and 1 (Intel since Nehalem, AMD since Zen: Agner Fog, "Instruction
 /// tables").
 const CLOCK_STEPS: u32 = 5_000_000;
 const CYCLES_PER_STEP: f64 = 4.0;
 /// Of Knuth's MMIX generator.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
+const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 /// One level of data cache, as the kernel tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -33,13 +56,22 @@ pub struct CacheSize {
     pub ways: u32,
 }
 
-/// How long a read takes that depends on the one before, over so much memory under huge pages.
+/// How long a read takes over so much memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Memory that is read, each line as often as the others, in one random order.
+    /// Memory that is read, each pair of lines as often as the others.
     pub bytes: usize,
     /// A read.
     pub ns: Spread,
+}
+
+/// How much longer reads take the later they come back to their lines, because others use the cache too.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Returning {
+    /// How long it took to come back to a line.
+    pub after_ms: f64,
+    /// A read, without the work between reads.
+    pub ns: f64,
 }
 
 /// One core and its memory.
@@ -49,12 +81,21 @@ pub struct CoreCosts {
     pub ghz: Spread,
     /// Data caches, by level.
     pub caches: Vec<CacheSize>,
-    /// By size, ascending; the last over memory that no cache holds, unless a hypervisor's is larger.
+    /// Reads that depend on the one before: half of each cache of the core's own, four times the last of them or more, memory that no
+    /// cache holds unless a hypervisor's is larger.
     pub latencies: Vec<Latency>,
-    /// A read of a random line of the largest memory, independent of the one before.
-    pub independent: Spread,
+    /// Independent reads over ever more memory; the last as above.
+    pub independent: Vec<Latency>,
+    /// Over the last but one of these, by how long it took to come back.
+    pub returning: Vec<Returning>,
+    /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
+    pub reach: Spread,
     /// Reading the largest memory in order, in gigabytes (1e9) per second.
     pub stream_gb_per_s: Spread,
+    /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages ...
+    pub scattered: Spread,
+    /// ... and of as many lines side by side. Where the TLB has whole huge pages it makes no difference.
+    pub together: Spread,
 }
 
 /// Measures.
@@ -63,15 +104,40 @@ pub struct CoreCosts {
 /// Memory or huge pages that can't be had.
 pub fn measure() -> Result<CoreCosts, LinuxError> {
     let caches = cache_sizes();
+    let own = caches.iter().filter(|cache| cache.level <= 2);
+    let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
+    let shared = own
+        .last()
+        .map_or(SHARED_BYTES, |bytes| (4 * bytes).next_power_of_two());
     let memory = Memory::written(DATA_BYTES, Pages::Huge)?;
+    let chased = |order: &[u32]| -> Result<Spread, LinuxError> {
+        link(&memory, order);
+        let mut at = first(order);
+        let [ns] = turns(|| Ok([chase(&memory, &mut at)]))?;
+        Ok(ns)
+    };
     let mut latencies = Vec::new();
-    for bytes in footprints(&caches) {
-        chain(&memory, bytes);
-        let mut line = 0;
-        let [ns] = turns(|| Ok([chase(&memory, &mut line)]))?;
+    for bytes in own.iter().map(|bytes| bytes / 2) {
+        let ns = chased(&in_blocks(bytes, NEAR_BLOCK))?;
         latencies.push(Latency { bytes, ns });
     }
-    let [independent] = turns(|| Ok([independent(&memory)]))?;
+    for bytes in [shared, DATA_BYTES] {
+        let ns = chased(&in_blocks(bytes, FAR_BLOCK))?;
+        latencies.push(Latency { bytes, ns });
+    }
+    let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
+    let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
+    shuffle(&mut side_by_side, 1);
+    let together = chased(&side_by_side)?;
+    let returning = returning(&memory, shared)?;
+    let mut independent = Vec::new();
+    let sizes = (0..).map(|n| shared << n);
+    for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
+        let [ns] = turns(|| Ok([sweep(&memory, bytes, || ())]))?;
+        independent.push(Latency { bytes, ns });
+    }
+    let waited_ns = latencies.last().map_or(0.0, |latency| latency.ns.median);
+    let [reach] = turns(|| Ok([reach(&memory, waited_ns)]))?;
     let [stream_gb_per_s] = turns(|| Ok([stream(&memory)]))?;
     let [ghz] = turns(|| Ok([clock()]))?;
     Ok(CoreCosts {
@@ -79,18 +145,12 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
         caches,
         latencies,
         independent,
+        returning,
+        reach,
         stream_gb_per_s,
+        scattered,
+        together,
     })
-}
-
-/// Half of each cache of the core's own, then from 16 MiB up.
-fn footprints(caches: &[CacheSize]) -> Vec<usize> {
-    let own = caches.iter().filter(|cache| cache.level <= 2);
-    let mut sizes: Vec<usize> = own.map(|cache| cache.bytes as usize / 2).collect();
-    let largest = sizes.last().copied().unwrap_or(0);
-    let beyond = (0..8).map(|n| (16 << 20) << n);
-    sizes.extend(beyond.filter(|bytes| *bytes > 2 * largest && *bytes <= DATA_BYTES));
-    sizes
 }
 
 /// `/sys/devices/system/cpu/cpu0/cache`; empty where it isn't there.
@@ -113,43 +173,165 @@ fn cache_sizes() -> Vec<CacheSize> {
     (0..8).filter_map(index).collect()
 }
 
-/// Links all lines of the first `bytes` in one random cycle (Sattolo's algorithm): each holds the next one's offset.
-fn chain(memory: &Memory, bytes: usize) {
-    let lines = bytes / LINE;
-    let mut order: Vec<u32> = (0..lines as u32).collect();
-    let mut x = 1u64;
-    for last in (1..lines).rev() {
-        x = x
-            .wrapping_mul(MULTIPLIER)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let other = ((u128::from(x) * last as u128) >> 64) as usize;
-        order.swap(last, other);
+/// The numbers of one line of each pair in so many bytes: one block after the other, in random order within each.
+fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
+    let step = PAIR / LINE;
+    let mut order: Vec<u32> = (0..bytes / LINE).step_by(step).map(|n| n as u32).collect();
+    for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
+        shuffle(block, number as u64);
     }
-    for (line, next) in order.iter().enumerate() {
-        memory.write(line * LINE, u64::from(*next) * LINE as u64);
+    order
+}
+
+/// A line on each of so many base pages, in random order.
+fn one_of_each_page(pages: usize) -> Vec<u32> {
+    let lines_per_page = PAGE / LINE;
+    let mut random = 1;
+    let lines = (0..pages).map(|page| {
+        random = next_random(random);
+        (page * lines_per_page + below(random, lines_per_page)) as u32
+    });
+    let mut order: Vec<u32> = lines.collect();
+    shuffle(&mut order, 1);
+    order
+}
+
+/// A random order (Fisher and Yates).
+fn shuffle(order: &mut [u32], seed: u64) {
+    let mut random = next_random(seed);
+    for last in (1..order.len()).rev() {
+        random = next_random(random);
+        order.swap(last, below(random, last + 1));
     }
 }
 
-fn chase(memory: &Memory, line: &mut usize) -> f64 {
+fn next_random(x: u64) -> u64 {
+    x.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT)
+}
+
+/// A number below a bound, by the high bits of a random one.
+fn below(random: u64, bound: usize) -> usize {
+    ((u128::from(random) * bound as u128) >> 64) as usize
+}
+
+/// Has each line of an order hold the offset of the next, and the last that of the first.
+fn link(memory: &Memory, order: &[u32]) {
+    let next = order.iter().cycle().skip(1);
+    for (line, next) in order.iter().zip(next) {
+        memory.write(*line as usize * LINE, u64::from(*next) * LINE as u64);
+    }
+}
+
+/// Where a chase through an order begins.
+fn first(order: &[u32]) -> usize {
+    order.first().map_or(0, |line| *line as usize * LINE)
+}
+
+fn chase(memory: &Memory, at: &mut usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..READS {
-        *line = memory.read(*line) as usize;
+        *at = memory.read(*at) as usize;
     }
     nanoseconds(begun) / READS as f64
 }
 
-fn independent(memory: &Memory) -> f64 {
-    let lines = (memory.bytes() / LINE) as u128;
-    let mut x = 1u64;
+/// A lap through an order with work between two reads that each waits for: nanoseconds for a read and the work.
+fn chase_slowly(memory: &Memory, order: &[u32], at: &mut usize, steps: u32) -> f64 {
     let begun = Instant::now();
-    for _ in 0..FREE_READS {
-        x = x
-            .wrapping_mul(MULTIPLIER)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let line = ((u128::from(x) * lines) >> 64) as usize;
-        std::hint::black_box(memory.read(line * LINE));
+    for _ in 0..order.len() {
+        let next = memory.read(*at);
+        let mut work = next;
+        for _ in 0..steps {
+            work = work.wrapping_mul(MULTIPLIER).rotate_left(17);
+        }
+        // Nobody but us knows that this is `next`.
+        *at = (next ^ work ^ std::hint::black_box(work)) as usize;
     }
-    nanoseconds(begun) / FREE_READS as f64
+    nanoseconds(begun) / order.len() as f64
+}
+
+fn returning(memory: &Memory, bytes: usize) -> Result<Vec<Returning>, LinuxError> {
+    // As many reads of so few lines that they stay in the first cache: what the work takes, and a hit.
+    let few = in_blocks(PAGE, PAGE);
+    let all = in_blocks(bytes, FAR_BLOCK);
+    let lap = all.len() as f64;
+    let few: Vec<u32> = few.iter().copied().cycle().take(all.len()).collect();
+    let slowly = |order: &[u32]| -> Result<Vec<f64>, LinuxError> {
+        link(memory, order);
+        let mut at = first(order);
+        let each = WAIT_STEPS.iter().map(|steps| {
+            let [ns] = turns(|| Ok([chase_slowly(memory, order, &mut at, *steps)]))?;
+            Ok(ns.median)
+        });
+        each.collect()
+    };
+    let (work, reads) = (slowly(&few)?, slowly(&all)?);
+    let idle = work.first().copied().unwrap_or(0.0);
+    let each = work.into_iter().zip(reads);
+    Ok(each
+        .map(|(work, read)| Returning {
+            after_ms: read * lap / 1e6,
+            ns: read - work + idle,
+        })
+        .collect())
+}
+
+/// Reads a line of each pair, one block after the other, where no read waits for another, and works before each:
+/// nanoseconds for one.
+fn sweep(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
+    const PAIRS: usize = FAR_BLOCK / PAIR;
+    let blocks = bytes / FAR_BLOCK;
+    let laps = (FREE_READS / (blocks * PAIRS)).max(1);
+    let begun = Instant::now();
+    for number in 0..laps * blocks {
+        let block = number % blocks * FAR_BLOCK;
+        let mut x = number as u64;
+        for _ in 0..PAIRS {
+            // A generator of full period below a power of two; its lowest bits alone are no random order.
+            x = next_random(x) % PAIRS as u64;
+            let pair = (x ^ (x >> 7)) as usize;
+            work();
+            std::hint::black_box(memory.read(block + pair * PAIR));
+        }
+    }
+    nanoseconds(begun) / (laps * blocks * PAIRS) as f64
+}
+
+/// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
+/// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
+/// reorder buffer does: most instructions of programs write one.
+fn reach(memory: &Memory, read_ns: f64) -> f64 {
+    let few = sweep(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
+    let many = sweep(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
+    let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
+    read_ns / each_ns.max(f64::MIN_POSITIVE)
+}
+
+/// So many instructions. Without constants: what is added of these needs no register of its own on Golden Cove.
+#[inline(always)]
+fn additions<const COUNT: usize>() {
+    // SAFETY: registers of its own are all that it changes.
+    unsafe {
+        asm!(
+            // What was in them may be what is read.
+            "xor {a:e}, {a:e}",
+            "xor {b:e}, {b:e}",
+            "xor {c:e}, {c:e}",
+            "xor {d:e}, {d:e}",
+            ".rept {quarter}",
+            "add {a}, {b}",
+            "add {b}, {c}",
+            "add {c}, {d}",
+            "add {d}, {a}",
+            ".endr",
+            quarter = const COUNT / 4,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nomem, nostack),
+        );
+    }
 }
 
 fn stream(memory: &Memory) -> f64 {
@@ -173,33 +355,71 @@ fn clock() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_costs::memory::REGION;
 
-    #[test]
-    fn a_chain_leads_through_every_line() {
-        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
-        chain(&memory, REGION);
-        let (mut line, mut steps) = (0, 0);
-        loop {
-            line = memory.read(line) as usize;
-            steps += 1;
-            if line == 0 {
+    /// The lines that a chase comes by until it is where it began.
+    fn lap(memory: &Memory, order: &[u32]) -> Vec<u32> {
+        link(memory, order);
+        let mut at = first(order);
+        let mut lines = Vec::new();
+        while lines.len() <= order.len() {
+            lines.push((at / LINE) as u32);
+            at = memory.read(at) as usize;
+            if at == first(order) {
                 break;
             }
         }
-        assert_eq!(steps, REGION / LINE);
+        lines
     }
 
     #[test]
-    fn footprints_rise_from_the_caches_to_memory() {
-        let cache = |level, bytes| CacheSize {
-            level,
-            bytes,
-            ways: 8,
-        };
-        let sizes = footprints(&[cache(1, 48 << 10), cache(2, 2 << 20), cache(3, 1 << 30)]);
-        assert_eq!(sizes[..3], [24 << 10, 1 << 20, 16 << 20]);
-        assert_eq!(sizes.last(), Some(&DATA_BYTES));
-        assert!(footprints(&[]).len() > 5);
+    fn a_chase_leads_through_a_line_of_each_pair_block_by_block() {
+        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let order = in_blocks(REGION, NEAR_BLOCK);
+        let lines = lap(&memory, &order);
+        assert_eq!(lines, order);
+        assert_eq!(lines.len(), REGION / PAIR);
+        for (number, block) in lines.chunks(NEAR_BLOCK / PAIR).enumerate() {
+            let mut sorted = block.to_vec();
+            sorted.sort_unstable();
+            assert_ne!(sorted, block);
+            let begin = (number * NEAR_BLOCK / LINE) as u32;
+            let pairs = (0..block.len() as u32).map(|pair| begin + 2 * pair);
+            assert!(sorted.into_iter().eq(pairs), "block {number}");
+        }
+    }
+
+    #[test]
+    fn scattered_lines_are_on_pages_of_their_own() {
+        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let pages = REGION / PAGE;
+        let lines = lap(&memory, &one_of_each_page(pages));
+        let mut on: Vec<usize> = lines
+            .iter()
+            .map(|line| *line as usize * LINE / PAGE)
+            .collect();
+        on.sort_unstable();
+        assert!(on.into_iter().eq(0..pages));
+    }
+
+    #[test]
+    fn work_between_reads_leads_nowhere_else() {
+        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let order = in_blocks(REGION, REGION);
+        link(&memory, &order);
+        let mut at = first(&order);
+        chase_slowly(&memory, &order, &mut at, 3);
+        assert_eq!(at, first(&order), "a lap");
+    }
+
+    #[test]
+    fn a_sweep_reads_every_pair() {
+        let pairs = (FAR_BLOCK / PAIR) as u64;
+        let mut seen = vec![false; pairs as usize];
+        let mut x = 5;
+        for _ in 0..pairs {
+            x = next_random(x) % pairs;
+            seen[(x ^ (x >> 7)) as usize] = true;
+        }
+        assert!(seen.into_iter().all(|seen| seen));
     }
 }

@@ -1,6 +1,7 @@
 //! Three levels of data cache, for the program's own lines and those of its page tables alike.
 
 use super::lru::{LruSets, Shape};
+use super::page::PageSize;
 use serde::{Deserialize, Serialize};
 
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
@@ -40,26 +41,45 @@ pub(crate) struct Caches {
     l1: LruSets,
     l2: LruSets,
     l3: LruSets,
+    neighbours: Option<Neighbours>,
 }
 
 impl Caches {
     pub(crate) fn new(levels: [CacheLevel; 3]) -> Self {
         let [l1, l2, l3] = levels.map(|level| LruSets::new(level.shape()));
-        Self { l1, l2, l3 }
+        let neighbours = None;
+        Self {
+            l1,
+            l2,
+            l3,
+            neighbours,
+        }
     }
 
-    /// Loads a line.
+    /// The same where others bring so many bytes a cycle into the last level.
+    pub(crate) fn shared_with(mut self, bytes_per_cycle: f64) -> Self {
+        let sets = 1usize << self.l3.set_bits();
+        let lines_per_cycle = bytes_per_cycle / CACHE_LINE_BYTES as f64 / sets as f64;
+        self.neighbours = (lines_per_cycle > 0.0).then(|| Neighbours::new(sets, lines_per_cycle));
+        self
+    }
+
+    /// Loads a line of a frame of this size at `now`, in cycles since the start.
     #[inline]
-    pub(crate) fn load(&mut self, line: u64) -> Level {
+    pub(crate) fn load(&mut self, line: u64, frame: PageSize, now: f64) -> Level {
+        let within_frame = frame.bytes() / CACHE_LINE_BYTES - 1;
         let (set, tag) = self.l1.split(line);
         if self.l1.access(set, tag).is_hit() {
             return Level::L1;
         }
-        let (set, tag) = scattered(&self.l2, line);
+        let (set, tag) = placed(&self.l2, line, within_frame);
         if self.l2.access(set, tag).is_hit() {
             return Level::L2;
         }
-        let (set, tag) = scattered(&self.l3, line);
+        let (set, tag) = placed(&self.l3, line, within_frame & WITHIN_SLICE);
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.load_until(now, set, &mut self.l3);
+        }
         if self.l3.access(set, tag).is_hit() {
             return Level::L3;
         }
@@ -67,19 +87,61 @@ impl Caches {
     }
 }
 
-/// Set and tag of a line. Programs don't choose their frames, and the slice of an L3 is chosen by a
-/// hash of the address, so lines at a regular distance don't meet in few sets.
+/// Those who use the last level too. Each of its sets gets a line of theirs at equal intervals, which they never come
+/// back to. A set is told of it when it is used next: nobody sees it before.
+#[derive(Clone, Debug)]
+struct Neighbours {
+    lines_per_cycle: f64,
+    /// How many lines each set has been told of.
+    told: Vec<u32>,
+}
+
+/// Marks a neighbour's tag; those of our own lines have 31 bits.
+const NEIGHBOURS: u32 = 1 << 31;
+
+impl Neighbours {
+    fn new(sets: usize, lines_per_cycle: f64) -> Self {
+        Self {
+            lines_per_cycle,
+            told: vec![0; sets],
+        }
+    }
+
+    #[inline]
+    fn load_until(&mut self, now: f64, set: usize, level: &mut LruSets) {
+        // Not all sets at once.
+        let phase = set as f64 / self.told.len() as f64;
+        let lines = (now * self.lines_per_cycle + phase) as u32;
+        let told = std::mem::replace(&mut self.told[set], lines);
+        let new = lines.saturating_sub(told).min(level.ways());
+        for line in lines - new..lines {
+            // Lines that are in a set at the same time must be told apart, and from what is empty.
+            level.access(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
+        }
+    }
+}
+
+/// Bits of a line's number that choose the set within a slice of the last level: 2,048 sets, 6 bits above the line's
+/// 64 bytes. The slice is chosen by a hash of the whole address (C. Maurice, N. Le Scouarnec, C. Neumann, O. Heen,
+/// A. Francillon, "Reverse engineering Intel last-level cache complex addressing using performance counters", RAID
+/// 2015).
+const WITHIN_SLICE: u64 = (1 << 11) - 1;
+
+/// Set and tag of a line. Programs don't choose their frames, so that a frame's address is any; the set's bits in
+/// `own` are the line's own. Lines at a distance that leaves these as they are meet in few sets.
 #[inline]
-fn scattered(sets: &LruSets, line: u64) -> (usize, u32) {
+fn placed(sets: &LruSets, line: u64, own: u64) -> (usize, u32) {
     let (set, tag) = sets.split(line);
     let hash = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let mask = (1u64 << sets.set_bits()) - 1;
+    let mask = ((1u64 << sets.set_bits()) - 1) & !own;
     (set ^ (hash & mask) as usize, tag)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn level(lines: u64, ways: u32) -> CacheLevel {
         CacheLevel {
@@ -93,29 +155,126 @@ mod tests {
         Caches::new([level(2, 2), level(4, 4), level(4096, 8)])
     }
 
-    #[test]
-    fn a_line_sinks_level_by_level() {
-        let mut caches = caches();
-        assert_eq!(caches.load(0), Level::Memory);
-        assert_eq!(caches.load(0), Level::L1);
-        for line in 1..=2 {
-            assert_eq!(caches.load(line), Level::Memory);
-        }
-        assert_eq!(caches.load(0), Level::L2);
-        for line in 3..=6 {
-            assert_eq!(caches.load(line), Level::Memory);
-        }
-        assert_eq!(caches.load(0), Level::L3);
+    fn load(caches: &mut Caches, line: u64) -> Level {
+        caches.load(line, PageSize::Base, 0.0)
     }
 
     #[test]
-    fn a_regular_distance_fills_the_cache_and_not_one_set() {
+    fn a_line_sinks_level_by_level() {
         let mut caches = caches();
-        let lines = || (0..1024).map(|i| i * 4096);
-        for line in lines() {
-            caches.load(line);
+        assert_eq!(load(&mut caches, 0), Level::Memory);
+        assert_eq!(load(&mut caches, 0), Level::L1);
+        for line in 1..=2 {
+            assert_eq!(load(&mut caches, line), Level::Memory);
         }
-        let kept = lines().filter(|line| caches.load(*line) != Level::Memory);
-        assert!(kept.count() > 900);
+        assert_eq!(load(&mut caches, 0), Level::L2);
+        for line in 3..=6 {
+            assert_eq!(load(&mut caches, line), Level::Memory);
+        }
+        assert_eq!(load(&mut caches, 0), Level::L3);
+    }
+
+    /// How many of so many lines at a distance are still in a level of 2,048 sets of 16 ways, or in one as large again
+    /// behind it.
+    fn kept(lines: u64, distance: u64, frame: PageSize) -> [usize; 2] {
+        let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)]);
+        let all = || (0..lines).map(|n| n * distance);
+        let mut load = |line| caches.load(line, frame, 0.0);
+        for line in all() {
+            load(line);
+        }
+        // Newest first, so that what is looked at does not drive out what is looked at later.
+        let found: Vec<Level> = all().rev().map(load).collect();
+        [Level::L2, Level::L3].map(|level| found.iter().filter(|at| **at == level).count())
+    }
+
+    #[test]
+    fn lines_at_a_distance_meet_in_the_sets_that_their_frames_leave_them() {
+        // In a row they fill the level, whatever the frames.
+        for frame in [PageSize::Base, PageSize::Huge] {
+            let [l2, _] = kept(16_384, 1, frame);
+            assert!(l2 > 15_000, "{l2}, {frame:?}");
+        }
+        // One line of each base page: 32 of the sets, in which ever they are.
+        let [base, _] = kept(4096, 64, PageSize::Base);
+        assert!((480..=512).contains(&base), "{base}");
+        // Every 64 KiB of a huge page: two sets, less what the first level has.
+        assert_eq!(kept(4096, 1024, PageSize::Huge)[0], 30);
+        // One line more each time: all sets.
+        let [l2, _] = kept(16_384, 1025, PageSize::Huge);
+        assert!(l2 > 15_000, "{l2}");
+    }
+
+    #[test]
+    fn slices_of_the_last_level_are_chosen_by_the_whole_address() {
+        let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)]);
+        // 32 slices: 64 KiB apart, lines meet in two sets of each.
+        let all = || (0..2048).map(|n| n * 1024);
+        let mut load = |line| caches.load(line, PageSize::Huge, 0.0);
+        for line in all() {
+            load(line);
+        }
+        let kept = all().rev().map(load).filter(|at| *at == Level::L3).count();
+        assert!((700..=1024).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn neighbours_drive_out_what_is_not_used_for_long() {
+        let levels = [level(1, 1), level(2, 2), level(64, 4)];
+        // 16 sets of 4 ways: a line in every set each 100 cycles.
+        let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
+        let kept_for = |cycles: f64| {
+            let mut caches = Caches::new(levels).shared_with(bytes_per_cycle);
+            caches.load(0, PageSize::Base, 1000.0);
+            for line in [1, 2, 3] {
+                caches.load(line, PageSize::Base, 1000.0);
+            }
+            caches.load(0, PageSize::Base, 1000.0 + cycles) == Level::L3
+        };
+        assert!(kept_for(0.0) && kept_for(299.0));
+        assert!(!kept_for(401.0) && !kept_for(1e9));
+        // Who comes back often stays.
+        let mut caches = Caches::new(levels).shared_with(bytes_per_cycle);
+        let mut at = 0.0;
+        for visit in 0..1000u32 {
+            for line in 0..4 {
+                let level = caches.load(line, PageSize::Base, at);
+                assert_eq!(level == Level::Memory, visit == 0);
+            }
+            at += 150.0;
+        }
+    }
+
+    proptest! {
+        /// Against lists: sets are those that the address and the frame choose, each with the lines used last.
+        #[test]
+        fn a_level_keeps_what_was_used_last_of_each_set(
+            loads in proptest::collection::vec(0u64..1 << 14, 1..600),
+        ) {
+            let (sets_bits, ways) = (9, 2);
+            let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)]);
+            // Every set, by the bits that are its lines' own and what is left of the address.
+            let mut lists: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+            let mut last = None;
+            for line in loads {
+                let huge = line >> sets_bits & 1 == 1;
+                let frame = if huge { PageSize::Huge } else { PageSize::Base };
+                let found = caches.load(line, frame, 0.0);
+                if last == Some(line) {
+                    prop_assert_eq!(found, Level::L1);
+                    continue;
+                }
+                last = Some(line);
+                let own = if huge { 0x1ff } else { 0x3f };
+                let scatter = (line >> sets_bits).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let set = (line % 512) ^ ((scatter % 512) & !own);
+                let list = lists.entry(set).or_default();
+                let place = list.iter().position(|held| *held == line);
+                prop_assert_eq!(found == Level::L2, place.is_some());
+                list.retain(|held| *held != line);
+                list.insert(0, line);
+                list.truncate(ways as usize);
+            }
+        }
     }
 }

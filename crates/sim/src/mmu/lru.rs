@@ -86,6 +86,11 @@ impl LruSets {
         }
     }
 
+    /// Tags of a set.
+    pub(crate) fn ways(&self) -> u32 {
+        self.ways as u32
+    }
+
     /// Bits of a key that choose its set.
     pub(crate) fn set_bits(&self) -> u32 {
         self.set_bits

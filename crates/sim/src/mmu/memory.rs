@@ -2,6 +2,7 @@
 
 use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level};
 use super::page::PageSize;
+use super::slots::Slots;
 use serde::{Deserialize, Serialize};
 
 /// Caches and memory of one core.
@@ -20,6 +21,10 @@ pub struct MemorySpec {
     pub channels: u32,
     /// What each of them can transfer, in gigabytes (1e9) per second.
     pub channel_gb_per_s: f64,
+    /// What programs on other cores, or of other guests, bring into the last level and so drive out of it, in gigabytes
+    /// (1e9) per second: where that can't be kept apart from what is simulated. The fast model knows of none.
+    #[serde(default)]
+    pub neighbours_gb_per_s: f64,
 }
 
 /// Neighbouring lines read one after the other before the prefetcher runs ahead.
@@ -32,29 +37,18 @@ const LINES_PER_PREFETCH_AREA: u64 = PageSize::Base.bytes() / CACHE_LINE_BYTES;
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     caches: Caches,
+    /// What is in one piece of physical memory, of the program's.
+    frames: PageSize,
     latency: [f64; 4],
     /// The channel's time for one line.
     line_cycles: f64,
-    /// When the channel has passed on all that was asked for.
+    /// When the channel has passed on all that was asked for, if it was asked at once.
     channel_free: f64,
-    /// In order of their time.
-    fill_buffers: Vec<FillBuffer>,
+    /// When the access that loads are made for entered the core: none of its loads, nor any later one's, is earlier.
+    entered: f64,
+    /// Lines that the L1 cache waits for.
+    fill_buffers: Slots<u64>,
     stream: Stream,
-}
-
-/// What the L1 cache waits for.
-#[derive(Clone, Copy, Debug)]
-struct FillBuffer {
-    line: u64,
-    /// When it is there.
-    ready: f64,
-}
-
-impl FillBuffer {
-    const FREE: Self = Self {
-        line: u64::MAX,
-        ready: 0.0,
-    };
 }
 
 /// The line that the program read last.
@@ -68,14 +62,17 @@ struct Stream {
 }
 
 impl Memory {
-    pub(crate) fn new(spec: &MemorySpec, ghz: f64) -> Self {
+    /// The program's memory is in frames of this size.
+    pub(crate) fn new(spec: &MemorySpec, ghz: f64, frames: PageSize) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
-            caches: Caches::new(spec.caches),
+            caches: Caches::new(spec.caches).shared_with(spec.neighbours_gb_per_s / ghz),
+            frames,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
-            fill_buffers: vec![FillBuffer::FREE; spec.fill_buffers.max(1) as usize],
+            entered: 0.0,
+            fill_buffers: Slots::new(spec.fill_buffers),
             stream: Stream {
                 // No line's number, and no line's neighbour.
                 line: u64::MAX - 1,
@@ -83,6 +80,17 @@ impl Memory {
                 length: 0,
             },
         }
+    }
+
+    /// Where its frames are of another size.
+    pub(crate) fn set_frames(&mut self, frames: PageSize) {
+        self.frames = frames;
+    }
+
+    /// What follows is for an access that entered the core at this time, no earlier than the last.
+    #[inline]
+    pub(crate) fn begin(&mut self, entered: f64) {
+        self.entered = entered;
     }
 
     /// A load of the program's at `start`; returns when its data is there.
@@ -97,7 +105,7 @@ impl Memory {
             _ => 0,
         };
         self.stream.line = line;
-        let level = self.caches.load(line);
+        let level = self.caches.load(line, self.frames, start);
         let prefetched = level == Level::Memory && self.stream.length >= LINES_TO_A_STREAM;
         self.stream.ready = if prefetched {
             self.prefetched(start)
@@ -110,7 +118,7 @@ impl Memory {
     /// A load of a page walk's at `start`; returns where the line was, and when it is there.
     #[inline]
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
-        let level = self.caches.load(line);
+        let level = self.caches.load(line, PageSize::Base, start);
         (level, self.demanded(line, level, start))
     }
 
@@ -118,32 +126,22 @@ impl Memory {
     fn demanded(&mut self, line: u64, level: Level, start: f64) -> f64 {
         if level == Level::L1 {
             // The cache knows a line as soon as it was asked for.
-            let under_way = self.fill_buffers.iter().filter(|b| b.line == line);
             let hit = start + self.latency[Level::L1 as usize];
-            return under_way.fold(hit, |ready, buffer| ready.max(buffer.ready));
+            return self.fill_buffers.wait(line, hit);
         }
-        let mut begin = start.max(self.fill_buffers[0].ready);
+        self.fill_buffers.forget(self.entered);
+        let mut start = start;
         if level == Level::Memory {
-            begin = begin.max(self.channel_free);
-            self.channel_free = begin + self.line_cycles;
+            // A walk's last load is far ahead of the next access. It takes the channel's time, but doesn't keep it
+            // from what is asked for in between.
+            let free = self.channel_free.max(self.entered);
+            start = start.max(free);
+            self.channel_free = free + self.line_cycles;
         }
+        let begin = self.fill_buffers.free(start);
         let ready = begin + self.latency[level as usize];
-        self.fill(FillBuffer { line, ready });
+        self.fill_buffers.take(line, begin, ready);
         ready
-    }
-
-    /// Takes the buffer that is free first.
-    #[inline]
-    fn fill(&mut self, buffer: FillBuffer) {
-        let mut place = 0;
-        while let Some(next) = self.fill_buffers.get(place + 1).copied() {
-            if next.ready > buffer.ready {
-                break;
-            }
-            self.fill_buffers[place] = next;
-            place += 1;
-        }
-        self.fill_buffers[place] = buffer;
     }
 
     /// A line that was asked for a memory latency ago and waits in the second level.
@@ -177,8 +175,9 @@ mod tests {
             fill_buffers: 2,
             channels: 1,
             channel_gb_per_s: 6.4,
+            neighbours_gb_per_s: 0.0,
         };
-        Memory::new(&spec, 1.0)
+        Memory::new(&spec, 1.0, PageSize::Base)
     }
 
     #[test]
@@ -188,6 +187,25 @@ mod tests {
         assert_eq!(memory.load(2000, 0.0), 110.0, "behind it on the channel");
         assert_eq!(memory.load(3000, 0.0), 200.0, "the first buffer is free");
         assert_eq!(memory.load(2000, 300.0), 305.0, "in L1");
+    }
+
+    #[test]
+    fn a_buffer_is_not_kept_for_what_comes_late() {
+        let mut memory = memory();
+        assert_eq!(memory.load(1000, 0.0), 100.0);
+        // It takes one of them from then on only.
+        assert_eq!(memory.load_for_walk(2000, 300.0).1, 400.0);
+        assert_eq!(memory.load(3000, 50.0), 150.0);
+        assert_eq!(memory.load(4000, 50.0), 200.0, "both are taken");
+    }
+
+    #[test]
+    fn the_channel_is_not_kept_for_what_comes_late() {
+        let mut memory = memory();
+        assert_eq!(memory.load_for_walk(1000, 500.0).1, 600.0);
+        assert_eq!(memory.load(2000, 0.0), 110.0, "a line's time behind it");
+        memory.begin(1000.0);
+        assert_eq!(memory.load(3000, 1000.0), 1100.0, "idle since");
     }
 
     #[test]
@@ -219,6 +237,7 @@ mod tests {
     #[test]
     fn a_stream_is_as_fast_as_the_channel() {
         let mut memory = memory();
+        memory.begin(200.0);
         let ready: Vec<f64> = (1..64).map(|line| memory.load(line, 200.0)).collect();
         let last = ready.last().copied().unwrap_or_default();
         assert!((750.0..=850.0).contains(&last), "{last}");

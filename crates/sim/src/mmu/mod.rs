@@ -15,9 +15,14 @@
 //!   neighbouring pages are cheap, and walks all over a large memory dear.
 //! - A core runs ahead of what it waits for, so that independent accesses and their walks overlap, and
 //!   dependent ones don't (`pipeline.rs`).
+//! - A set of a cache is chosen by the lowest bits of the physical address. Those within a frame are the
+//!   program's; what is above is any, for programs don't choose their frames, and so is the slice of the last
+//!   level. Strided lines therefore meet in few sets, under huge pages in fewer.
+//! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their nested TLB and
+//!   walk caches, and TLBs hold what one page of either maps.
 //! - A page's access bit is set by a walk, never by a TLB hit.
 //!
-//! Left out: instruction fetch and stores, other threads, nested paging, what a walk takes beside its
+//! Left out: instruction fetch and stores, other threads, what a walk takes beside its
 //! loads, and what processors do against walks of streams (Intel's next-page prefetcher, AMD's
 //! coalescing of neighbouring entries), so that these cost a little more here than in reality.
 //!
@@ -44,6 +49,7 @@ mod presets;
 mod processor;
 mod run;
 pub(crate) mod scatter;
+mod slots;
 mod tlb;
 pub mod translation;
 mod truth;

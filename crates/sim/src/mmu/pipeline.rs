@@ -5,7 +5,7 @@
 //! starts when it enters, or where its address depends on the access before, when that has its data.
 //! It is translated first, if need be by a page walk, and then loads its line. So walks and loads that
 //! don't depend on each other overlap, as far as there are walkers and fill buffers; these are
-//! granted in the order of the program.
+//! granted in the order of the program, but from when they are needed (`slots.rs`).
 
 use super::accessed::AccessBits;
 use super::accesses::Access;
@@ -23,6 +23,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     size: PageSize,
+    /// What the TLBs hold of a page: all of it, or the piece that the host maps by one of its pages.
+    entry_size: PageSize,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     first_touch_cycles: f64,
@@ -41,17 +43,31 @@ impl Pipeline {
     pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
         Self {
             size,
+            entry_size: size,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
             first_touch_cycles: 0.0,
             tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb),
-            tables: PageTables::new(processor.walk_caches, bytes, CACHE_LINE_BYTES),
+            tables: PageTables::new(processor.walk_caches, bytes),
             walkers: Walkers::new(processor.walkers),
-            memory: Memory::new(&processor.memory, processor.ghz),
+            memory: Memory::new(&processor.memory, processor.ghz, size),
             order: Order::new(processor.reorder_buffer, processor.width),
             last_ready: 0.0,
             counters: Counters::default(),
         }
+    }
+
+    /// The same in a virtual machine whose host maps it by pages of this size.
+    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+        self.entry_size = self.size.min(backed_by);
+        self.tables = self.tables.in_guest(processor.nested, backed_by);
+        self.memory.set_frames(self.entry_size);
+        self
+    }
+
+    /// So many instructions a cycle where nothing holds them up, instead of as many as the core is wide.
+    pub(crate) fn set_pace(&mut self, instructions_per_cycle: f64) {
+        self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
     /// What a walk that sets an access bit adds.
@@ -86,20 +102,23 @@ impl Pipeline {
     pub(crate) fn step(&mut self, access: Access, bits: &mut AccessBits) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
-        let mut start = self.order.enter(access.instructions);
-        if access.after_previous {
-            start = start.max(self.last_ready);
-        }
-        let start = self.translate(access.offset, start, bits);
+        let entered = self.order.enter(access.instructions);
+        self.memory.begin(entered);
+        let start = if access.after_previous {
+            entered.max(self.last_ready)
+        } else {
+            entered
+        };
+        let start = self.translate(access.offset, entered, start, bits);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;
         self.order.leave(ready);
     }
 
-    /// When an access that starts at `start` has its translation.
+    /// When an access that entered the core before and starts at `start` has its translation.
     #[inline]
-    fn translate(&mut self, offset: u64, start: f64, bits: &mut AccessBits) -> f64 {
-        let page = self.size.page(offset);
+    fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
+        let page = self.entry_size.page(offset);
         let start = match self.tlb.look_up(page) {
             // The TLB knows a page as soon as its walk has begun.
             Found::L1 => return self.walkers.wait(page, start),
@@ -115,14 +134,14 @@ impl Pipeline {
         self.counters.walks += 1;
         let walk = self.tables.walk(offset, self.size);
         let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
-        let done = self.walkers.walk(page, start, |begin| {
+        let done = self.walkers.walk(page, entered, start, |begin| {
             walk.lines().iter().fold(begin, |at, line| {
                 let (level, arrives) = memory.load_for_walk(*line, at);
                 walk_loads[level as usize] += 1;
                 arrives
             })
         });
-        if !bits.set(page) {
+        if !bits.set(self.size.page(offset)) {
             return done;
         }
         self.counters.first_touches += 1;

@@ -79,6 +79,7 @@ pub const HASWELL: Processor = Processor {
         // DDR4-2133.
         channels: 4,
         channel_gb_per_s: 17.1,
+        neighbours_gb_per_s: 0.0,
     },
 };
 
@@ -112,6 +113,7 @@ pub const SKYLAKE: Processor = Processor {
         // DDR4-2666.
         channels: 6,
         channel_gb_per_s: 21.3,
+        neighbours_gb_per_s: 0.0,
     },
 };
 
@@ -149,6 +151,7 @@ pub const ICE_LAKE: Processor = Processor {
         // DDR4-3200.
         channels: 8,
         channel_gb_per_s: 25.6,
+        neighbours_gb_per_s: 0.0,
     },
 };
 
@@ -186,6 +189,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
         // DDR5-4800.
         channels: 8,
         channel_gb_per_s: 38.4,
+        neighbours_gb_per_s: 0.0,
     },
 };
 
@@ -226,6 +230,7 @@ pub const ZEN_4: Processor = Processor {
         // DDR5-4800.
         channels: 12,
         channel_gb_per_s: 38.4,
+        neighbours_gb_per_s: 0.0,
     },
 };
 
@@ -269,6 +274,7 @@ pub const NEOVERSE_V2: Processor = Processor {
         // LPDDR5X: 546 GB/s in all.
         channels: 32,
         channel_gb_per_s: 17.1,
+        neighbours_gb_per_s: 0.0,
     },
 };
 

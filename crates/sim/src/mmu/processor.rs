@@ -21,7 +21,8 @@ pub struct Processor {
     pub ghz: f64,
     /// Instructions per cycle at best.
     pub width: u32,
-    /// Instructions between the oldest one under way and the youngest, at most.
+    /// Instructions between the oldest one under way and the youngest, at most; as measured, those that write a register,
+    /// of which there are fewer.
     pub reorder_buffer: u32,
     /// First-level TLB for data.
     pub l1_tlb: L1Tlb,
@@ -71,6 +72,7 @@ impl Processor {
         };
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let memory = &self.memory;
+        let neighbours = memory.neighbours_gb_per_s;
         let speeds = [self.ghz, memory.latency_ns, memory.bandwidth_gb_per_s];
         let walk_caches = [self.walk_caches, self.nested.walk_caches];
         let entries = walk_caches.iter().flat_map(|c| [c.pde, c.pdpte, c.pml4e]);
@@ -111,6 +113,11 @@ impl Processor {
                 "clock, latency and bandwidth",
                 "over 0 and finite",
             ),
+            (
+                neighbours.is_finite() && neighbours >= 0.0,
+                "what its neighbours bring into the last level",
+                "at least 0 and finite",
+            ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, part, allowed)) => Err(MmuError::Processor {
@@ -147,5 +154,6 @@ mod tests {
         assert_eq!(part_of(|p| p.memory.caches[2].ways = 0), "each cache");
         assert!(part_of(|p| p.walkers = 0).contains("walkers"));
         assert!(part_of(|p| p.ghz = f64::NAN).contains("clock"));
+        assert!(part_of(|p| p.memory.neighbours_gb_per_s = -1.0).contains("neighbours"));
     }
 }

@@ -60,6 +60,20 @@ impl Run {
         })
     }
 
+    /// The same in a virtual machine whose host maps all of the guest's memory by pages of this size. Walks go through
+    /// the host's tables too, and the TLBs hold what one page of either maps.
+    pub fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+        self.pipeline = self.pipeline.in_guest(processor, backed_by);
+        self
+    }
+
+    /// The same for a program that gets through so many instructions a cycle (over 0) where memory doesn't hold it up,
+    /// because they depend on each other or branches are mispredicted; at most as many as the core is wide.
+    pub fn with_pace(mut self, instructions_per_cycle: f64) -> Self {
+        self.pipeline.set_pace(instructions_per_cycle);
+        self
+    }
+
     /// The same, where a walk that sets an access bit costs this in addition, and nothing else goes
     /// on meanwhile: an exit to a hypervisor that keeps shadow page tables.
     pub fn with_first_touch(mut self, cost: Duration) -> Self {

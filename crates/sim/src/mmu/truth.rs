@@ -30,8 +30,21 @@ impl Truth {
         accesses: u64,
         seed: u64,
     ) -> Result<Self, MmuError> {
+        let new = |size| Run::new(processor, pattern, bytes, size, seed);
+        Self::of(new, accesses)
+    }
+
+    /// The same of runs that `new` makes for each size of pages.
+    ///
+    /// # Errors
+    ///
+    /// Those of `new`.
+    pub fn of(
+        new: impl Fn(PageSize) -> Result<Run, MmuError>,
+        accesses: u64,
+    ) -> Result<Self, MmuError> {
         let count = |size| {
-            let mut run = Run::new(processor, pattern, bytes, size, seed)?;
+            let mut run = new(size)?;
             run.advance_accesses(accesses);
             let warm = run.counters();
             run.advance_accesses(accesses);

@@ -1,15 +1,23 @@
-//! What a page walk has to load: the tables of four levels, and the caches of their upper entries.
+//! What a page walk has to load: the tables of four levels, and the caches of their upper entries; in a
+//! virtual machine those of the host as well.
 
+use super::caches::CACHE_LINE_BYTES;
 use super::lru::{LruSets, Shape};
 use super::page::PageSize;
+use super::processor::NestedCaches;
+use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// Entries of one level's tables in one cache line: 64 bytes of 8 each.
-const ENTRIES_PER_LINE: u32 = 8;
+const ENTRIES_PER_LINE: u64 = 8;
+/// Entries of a table.
+const ENTRIES_PER_TABLE: u64 = 512;
 /// Address bits below the entries of each level, from the page table up: PTE, PDE, PDPTE, PML4E.
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
 const PTE: usize = 0;
 const PDE: usize = 1;
+/// Most loads of a walk: four of the guest's tables, and before each and for the page itself four of the host's.
+const MOST_LOADS: usize = 24;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,76 +32,197 @@ pub struct WalkCacheSizes {
 }
 
 /// The cache lines that a walk loads one after the other, by their number in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    lines: [u64; LEVEL_SHIFTS.len()],
+    lines: [u64; MOST_LOADS],
     loads: usize,
 }
 
 impl Walk {
+    const NONE: Self = Self {
+        lines: [0; MOST_LOADS],
+        loads: 0,
+    };
+
     pub(crate) fn lines(&self) -> &[u64] {
         &self.lines[..self.loads]
     }
+
+    #[inline]
+    fn push(&mut self, line: u64) {
+        self.lines[self.loads] = line;
+        self.loads += 1;
+    }
 }
 
-/// The page tables of an address space and the walk caches in front of them.
+/// The page tables of an address space, the walk caches in front of them, and in a virtual machine the
+/// host's.
 #[derive(Clone, Debug)]
 pub(crate) struct PageTables {
-    /// By level from the page directory up; none where there is no cache.
-    caches: [Option<LruSets>; 3],
-    /// First line of each level's tables.
-    begins: [u64; LEVEL_SHIFTS.len()],
+    tables: Tables,
+    host: Option<Host>,
 }
 
 impl PageTables {
     /// Tables for `bytes` of memory, which lie behind it. Tables of one level are neighbours.
-    pub(crate) fn new(sizes: WalkCacheSizes, bytes: u64, line_bytes: u64) -> Self {
-        let cache = |entries| {
-            let shape = Shape::fully_associative(entries);
-            (entries > 0).then(|| LruSets::new(shape))
-        };
-        let mut next = bytes / line_bytes;
-        let begins = LEVEL_SHIFTS.map(|shift| {
-            let begin = next;
-            next += (bytes >> shift) / u64::from(ENTRIES_PER_LINE) + 1;
-            begin
-        });
+    pub(crate) fn new(sizes: WalkCacheSizes, bytes: u64) -> Self {
         Self {
-            caches: [sizes.pde, sizes.pdpte, sizes.pml4e].map(cache),
-            begins,
+            tables: Tables::new(sizes, bytes / CACHE_LINE_BYTES, bytes),
+            host: None,
         }
+    }
+
+    /// The same as a guest's: all its memory and its tables are mapped by the host, by pages of this size.
+    pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: PageSize) -> Self {
+        self.host = Some(Host::new(caches, backed_by, self.tables.end));
+        self
     }
 
     /// Walks for the byte at `offset`, mapped by a page of this size. Upper entries that it loads
     /// are cached afterwards.
     #[inline]
     pub(crate) fn walk(&mut self, offset: u64, size: PageSize) -> Walk {
-        let leaf = match size {
-            PageSize::Base => PTE,
-            PageSize::Huge => PDE,
-        };
-        let hit = (leaf + 1..LEVEL_SHIFTS.len()).find(|level| {
-            let entry = offset >> LEVEL_SHIFTS[*level];
-            let cache = &mut self.caches[*level - 1];
-            let cache = cache.as_mut();
-            cache.is_some_and(|cache| cache.access(0, entry as u32).is_hit())
-        });
-        let mut walk = Walk::default();
-        for level in (leaf..hit.unwrap_or(LEVEL_SHIFTS.len())).rev() {
+        let mut walk = Walk::NONE;
+        let leaf = leaf_level(size);
+        let first = self.tables.first_level(offset, leaf);
+        for level in (leaf..first).rev() {
             let entry = offset >> LEVEL_SHIFTS[level];
-            walk.lines[walk.loads] = self.begins[level] + entry / u64::from(ENTRIES_PER_LINE);
-            walk.loads += 1;
+            if let Some(host) = &mut self.host {
+                host.find_table(level, entry / ENTRIES_PER_TABLE, &mut walk);
+            }
+            walk.push(self.tables.line(level, offset));
+        }
+        if let Some(host) = &mut self.host {
+            host.walk(offset, &mut walk);
         }
         walk
     }
 
     /// Forgets all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
-    /// INVLPG "invalidates all entries in all paging-structure caches").
+    /// INVLPG "invalidates all entries in all paging-structure caches"), but not what is known of the host
+    /// (volume 3C, "Operations that Invalidate Cached Mappings": guest-physical mappings stay).
     pub(crate) fn flush(&mut self) {
+        self.tables.flush();
+    }
+}
+
+/// Tables of four levels, and the caches of their upper entries.
+#[derive(Clone, Debug)]
+struct Tables {
+    /// By level from the page directory up; none where there is no cache.
+    caches: [Option<LruSets>; 3],
+    /// First line of each level's tables.
+    begins: [u64; LEVEL_SHIFTS.len()],
+    /// The line after all of them.
+    end: u64,
+}
+
+impl Tables {
+    /// For addresses under `bytes`; their lines are from `begin` on.
+    fn new(sizes: WalkCacheSizes, begin: u64, bytes: u64) -> Self {
+        let mut end = begin;
+        let begins = LEVEL_SHIFTS.map(|shift| {
+            let begin = end;
+            end += (bytes >> shift) / ENTRIES_PER_LINE + 1;
+            begin
+        });
+        Self {
+            caches: [sizes.pde, sizes.pdpte, sizes.pml4e].map(fully_associative),
+            begins,
+            end,
+        }
+    }
+
+    /// Levels that have to be loaded for an address, those under the leaf included. What is not known is
+    /// afterwards.
+    #[inline]
+    fn first_level(&mut self, address: u64, leaf: usize) -> usize {
+        let hit = (leaf + 1..LEVEL_SHIFTS.len()).find(|level| {
+            let entry = address >> LEVEL_SHIFTS[*level];
+            let cache = self.caches[*level - 1].as_mut();
+            cache.is_some_and(|cache| cache.access(0, entry as u32).is_hit())
+        });
+        hit.unwrap_or(LEVEL_SHIFTS.len())
+    }
+
+    /// The line of the entry for an address.
+    #[inline]
+    fn line(&self, level: usize, address: u64) -> u64 {
+        self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
+    }
+
+    fn flush(&mut self) {
         for cache in self.caches.iter_mut().flatten() {
             cache.clear();
         }
     }
+}
+
+/// Where a guest's page tables are in its physical memory: far behind all else, those of each level by
+/// themselves. First page of each level.
+const GUEST_TABLES: [u64; LEVEL_SHIFTS.len()] = [
+    1 << 30,
+    (1 << 30) + (1 << 22),
+    (1 << 30) + (1 << 22) + (1 << 13),
+    (1 << 30) + (1 << 22) + (2 << 13),
+];
+/// End of a guest's physical memory, in bytes.
+const GUEST_END: u64 = 1 << (12 + 31);
+
+/// The host's tables for a guest's memory, which begins with that of its program, and what a core
+/// remembers of them.
+#[derive(Clone, Debug)]
+struct Host {
+    backed_by: PageSize,
+    /// Of the guest's page tables.
+    tlb: Option<LruSets>,
+    tables: Tables,
+}
+
+impl Host {
+    fn new(caches: NestedCaches, backed_by: PageSize, begin: u64) -> Self {
+        Self {
+            backed_by,
+            tlb: fully_associative(caches.tlb),
+            tables: Tables::new(caches.walk_caches, begin, GUEST_END),
+        }
+    }
+
+    /// Translates the address of a guest's table, told by its level and number.
+    #[inline]
+    fn find_table(&mut self, level: usize, number: u64, walk: &mut Walk) {
+        let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
+        let page = self.backed_by.page(address).number;
+        let tlb = self.tlb.as_mut();
+        if tlb.is_some_and(|tlb| tlb.access(0, page as u32).is_hit()) {
+            return;
+        }
+        self.walk(address, walk);
+    }
+
+    /// Walks for an address in the guest's memory.
+    #[inline]
+    fn walk(&mut self, address: u64, walk: &mut Walk) {
+        let leaf = leaf_level(self.backed_by);
+        let first = self.tables.first_level(address, leaf);
+        for level in (leaf..first).rev() {
+            walk.push(self.tables.line(level, address));
+        }
+    }
+}
+
+/// The level of tables whose entries map pages of this size.
+#[inline]
+const fn leaf_level(size: PageSize) -> usize {
+    match size {
+        PageSize::Base => PTE,
+        PageSize::Huge => PDE,
+    }
+}
+
+/// A cache of so many entries; none of 0.
+fn fully_associative(entries: u32) -> Option<LruSets> {
+    (entries > 0).then(|| LruSets::new(Shape::fully_associative(entries)))
 }
 
 #[cfg(test)]
@@ -109,7 +238,7 @@ mod tests {
             pdpte: 1,
             pml4e: 0,
         };
-        PageTables::new(sizes, 4 * GIB, 64)
+        PageTables::new(sizes, 4 * GIB)
     }
 
     fn loads(tables: &mut PageTables, offset: u64) -> usize {

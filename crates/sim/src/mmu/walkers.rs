@@ -1,36 +1,25 @@
 //! The page walkers of a core, and when they are at work.
 
-use super::page::{Page, PageSize};
+use super::page::Page;
+use super::slots::Slots;
 
 /// Walkers at work. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Walkers {
-    walkers: Vec<Walker>,
-    active: Active,
+    walks: Slots<Page>,
+    /// Up to when it is counted how long walkers are at work. No walk begins before it any more.
+    counted_until: f64,
+    active_cycles: f64,
     /// Each walker's cycles at work, added up.
     pending_cycles: f64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Walker {
-    /// What it walked for last.
-    page: Page,
-    /// When that was done.
-    done: f64,
-}
-
 impl Walkers {
     pub(crate) fn new(count: u32) -> Self {
-        let idle = Walker {
-            page: Page {
-                number: u64::MAX,
-                size: PageSize::Base,
-            },
-            done: 0.0,
-        };
         Self {
-            walkers: vec![idle; count.max(1) as usize],
-            active: Active::default(),
+            walks: Slots::new(count),
+            counted_until: 0.0,
+            active_cycles: 0.0,
             pending_cycles: 0.0,
         }
     }
@@ -39,25 +28,26 @@ impl Walkers {
     /// none.
     #[inline]
     pub(crate) fn wait(&self, page: Page, start: f64) -> f64 {
-        let walks = self.walkers.iter().filter(|walker| walker.page == page);
-        walks.fold(start, |until, walker| until.max(walker.done))
+        self.walks.wait(page, start)
     }
 
-    /// Has the walker that is free first walk for a page from `start` on. `walk` says when a walk
-    /// that begins at the time it is shown is done. Returns that.
+    /// Walks for a page as soon after `start` as a walker is free. `walk` says when a walk that begins at the time it
+    /// is shown is done. Returns that. Nothing will be asked for that starts before `entered`, which never falls.
     #[inline]
-    pub(crate) fn walk(&mut self, page: Page, start: f64, walk: impl FnOnce(f64) -> f64) -> f64 {
-        let mut first = 0;
-        for (index, walker) in self.walkers.iter().enumerate() {
-            if walker.done < self.walkers[first].done {
-                first = index;
-            }
-        }
-        let begin = start.max(self.walkers[first].done);
+    pub(crate) fn walk(
+        &mut self,
+        page: Page,
+        entered: f64,
+        start: f64,
+        walk: impl FnOnce(f64) -> f64,
+    ) -> f64 {
+        self.active_cycles += self.active(self.counted_until, entered);
+        self.counted_until = entered;
+        self.walks.forget(entered);
+        let begin = self.walks.free(start);
         let done = walk(begin);
-        self.walkers[first] = Walker { page, done };
+        self.walks.take(page, begin, done);
         self.pending_cycles += done - begin;
-        self.active.add(begin, done);
         done
     }
 
@@ -68,44 +58,28 @@ impl Walkers {
 
     /// Cycles with at least one walker at work.
     pub(crate) fn active_cycles(&self) -> f64 {
-        self.active.cycles
+        self.active_cycles + self.active(self.counted_until, f64::INFINITY)
     }
-}
 
-/// Length of the union of time spans. A span may begin before the one that was added last, but not
-/// before the last gap: walks are not further out of order than that.
-#[derive(Clone, Copy, Debug, Default)]
-struct Active {
-    cycles: f64,
-    /// The last piece without a gap.
-    from: f64,
-    until: f64,
-    /// End of the piece before it.
-    gap: f64,
-}
-
-impl Active {
-    #[inline]
-    fn add(&mut self, begin: f64, end: f64) {
-        if begin > self.until {
-            self.gap = self.until;
-            self.from = begin;
-            self.until = begin;
-        } else if begin < self.from {
-            let begin = begin.max(self.gap);
-            self.cycles += self.from.min(end).max(begin) - begin;
-            self.from = self.from.min(begin);
+    /// The same between two times, of the walks that are not over.
+    fn active(&self, from: f64, until: f64) -> f64 {
+        let mut counted = from;
+        let mut cycles = 0.0;
+        let walks = self.walks.spans().iter();
+        for walk in walks.take_while(|walk| walk.begin < until) {
+            let (begin, done) = (walk.begin.max(counted), walk.end.min(until));
+            cycles += (done - begin).max(0.0);
+            counted = counted.max(done);
         }
-        if end > self.until {
-            self.cycles += end - self.until;
-            self.until = end;
-        }
+        cycles
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::PageSize;
     use super::*;
+    use proptest::prelude::*;
 
     fn page(number: u64) -> Page {
         Page {
@@ -117,7 +91,8 @@ mod tests {
     #[test]
     fn two_walkers_overlap_and_a_third_walk_waits() {
         let mut walkers = Walkers::new(2);
-        let mut walk = |page: Page, start: f64| walkers.walk(page, start, |begin| begin + 100.0);
+        let mut walk =
+            |page: Page, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
         assert_eq!(walk(page(1), 0.0), 100.0);
         assert_eq!(walk(page(2), 10.0), 110.0);
         assert_eq!(walk(page(3), 20.0), 200.0);
@@ -129,14 +104,29 @@ mod tests {
         assert_eq!(walkers.wait(page(9), 550.0), 550.0, "none");
     }
 
-    #[test]
-    fn time_at_work_is_counted_once() {
-        let mut active = Active::default();
-        let spans = [(0.0, 10.0), (5.0, 15.0), (30.0, 40.0), (20.0, 32.0)];
-        let union = [10.0, 15.0, 25.0, 35.0];
-        for ((begin, end), cycles) in spans.into_iter().zip(union) {
-            active.add(begin, end);
-            assert_eq!(active.cycles, cycles, "{begin} to {end}");
+    proptest! {
+        /// Against every cycle looked at by itself.
+        #[test]
+        fn time_at_work_is_counted_once(
+            walks in proptest::collection::vec((0u32..50, 0u32..200, 1u32..60), 1..60),
+            count in 1u32..4,
+        ) {
+            let mut walkers = Walkers::new(count);
+            let mut at_work = std::collections::BTreeSet::new();
+            let (mut entered, mut pending) = (0, 0);
+            for (later, after, length) in walks {
+                entered += later;
+                let (start, mut begun) = (entered + after, 0.0);
+                walkers.walk(page(1), f64::from(entered), f64::from(start), |begin| {
+                    begun = begin;
+                    begin + f64::from(length)
+                });
+                prop_assert!(begun >= f64::from(start));
+                at_work.extend(begun as u32..begun as u32 + length);
+                pending += length;
+                prop_assert_eq!(walkers.active_cycles(), at_work.len() as f64);
+                prop_assert_eq!(walkers.pending_cycles(), f64::from(pending));
+            }
         }
     }
 }

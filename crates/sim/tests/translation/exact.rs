@@ -4,7 +4,7 @@ use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, Mappings, Sweep, Translator, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{PROCESSORS, PageSize, Pattern, Run};
+use hawkeye_sim::mmu::{PROCESSORS, PageSize, Pattern, Processor, Run};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -13,48 +13,84 @@ const BEGIN: u64 = 0x7f00_0000_0000;
 
 #[test]
 fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
-    let (bytes, laps) = (64u64 << 20, 3);
     for processor in PROCESSORS {
         for size in [PageSize::Base, PageSize::Huge] {
             for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
-                let pattern = Pattern::Stride {
-                    bytes: stride,
-                    instructions: 4,
-                };
-                let mut exact = Run::new(&processor, pattern, bytes, size, 1)?;
-                let sweep = Sweep {
-                    address: BEGIN,
-                    stride,
-                    count: bytes.div_ceil(stride),
-                    store: false,
-                };
-                exact.advance_accesses(laps * sweep.count);
-                let exact = exact.counters();
-
-                let mut mappings = Mappings::new();
-                let space = mappings.add_space()?;
-                for region in 0..bytes >> 21 {
-                    let region = RegionAddr::containing(BEGIN + (region << 21));
-                    match LeafSize::from(size) {
-                        LeafSize::Huge => mappings.map_huge(space, region)?,
-                        _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
-                    }
-                }
-                let mut fast = Translator::new(&TranslatorSpec::native(&processor))?;
-                let swept = vec![sweep; laps as usize];
-                let done = fast.sweep(&mut mappings, space, &swept, 0, Work::default());
-                assert_eq!(done.sweeps, swept.len());
-                let counters = fast.counters(space);
-                let what = format!("{}, {size:?} pages, every {stride} bytes", processor.name);
-                assert_eq!(counters.accesses, exact.accesses, "{what}");
-                assert_eq!(counters.l2_hits(), exact.l2_tlb_hits, "{what}");
-                assert_eq!(counters.walks(), exact.walks, "{what}");
-                let [fast_loads, exact_loads] = [&counters.walk_loads[..], &exact.walk_loads[..]]
-                    .map(|loads| loads.iter().sum::<u64>());
-                assert_eq!(fast_loads, exact_loads, "{what}");
+                count_both(&processor, size, None, stride)?;
             }
         }
     }
+    Ok(())
+}
+
+#[test]
+fn strided_reads_in_a_virtual_machine_do_too() -> Outcome {
+    for processor in PROCESSORS {
+        for size in [PageSize::Base, PageSize::Huge] {
+            for backed_by in [PageSize::Base, PageSize::Huge] {
+                for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
+                    count_both(&processor, size, Some(backed_by), stride)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads at a distance in both models, natively or where a host maps a guest's memory and tables by pages of a size.
+fn count_both(
+    processor: &Processor,
+    size: PageSize,
+    backed_by: Option<PageSize>,
+    stride: u64,
+) -> Outcome {
+    let (bytes, laps) = (64u64 << 20, 3);
+    let pattern = Pattern::Stride {
+        bytes: stride,
+        instructions: 4,
+    };
+    let mut exact = Run::new(processor, pattern, bytes, size, 1)?;
+    let mut spec = TranslatorSpec::native(processor);
+    if let Some(pages) = backed_by {
+        exact = exact.in_guest(processor, pages);
+        spec = TranslatorSpec::nested(processor, LeafSize::from(pages));
+    }
+    let sweep = Sweep {
+        address: BEGIN,
+        stride,
+        count: bytes.div_ceil(stride),
+        store: false,
+    };
+    exact.advance_accesses(laps * sweep.count);
+    let exact = exact.counters();
+
+    let mut mappings = Mappings::new();
+    let space = mappings.add_space()?;
+    for region in 0..bytes >> 21 {
+        let region = RegionAddr::containing(BEGIN + (region << 21));
+        if let Some(pages) = backed_by {
+            mappings.set_host(space, region, LeafSize::from(pages))?;
+        }
+        match LeafSize::from(size) {
+            LeafSize::Huge => mappings.map_huge(space, region)?,
+            _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
+        }
+    }
+    let mut fast = Translator::new(&spec)?;
+    let swept = vec![sweep; laps as usize];
+    let done = fast.sweep(&mut mappings, space, &swept, 0, Work::default());
+    assert_eq!(done.sweeps, swept.len());
+    let counters = fast.counters(space);
+    let what = format!(
+        "{}, {size:?} pages, every {stride} bytes, host: {backed_by:?}",
+        processor.name
+    );
+    assert_eq!(counters.accesses, exact.accesses, "{what}");
+    assert_eq!(counters.l2_hits(), exact.l2_tlb_hits, "{what}");
+    assert_eq!(counters.walks(), exact.walks, "{what}");
+    let [fast_loads, exact_loads] =
+        [&counters.walk_loads[..], &exact.walk_loads[..]].map(|loads| loads.iter().sum::<u64>());
+    assert_eq!(fast_loads, exact_loads, "{what}");
     Ok(())
 }
 

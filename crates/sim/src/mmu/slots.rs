@@ -1,0 +1,129 @@
+//! What a core has a few of, each busy with one thing at a time: page walkers, fill buffers.
+//!
+//! Accesses come in the order of the program, and what they need not in that of time: one that waits for another
+//! access's data walks and loads long after the next that doesn't. So a slot is taken from when its work begins, and is
+//! free for others until then. What they begin there may last longer than that: then there is one slot more for a while.
+
+/// So many slots, and what they are busy with.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots<T> {
+    count: usize,
+    /// What is not over yet, in order of its begin.
+    spans: Vec<Span<T>>,
+    /// Between these times all slots are known to be taken, and stay so.
+    full: (f64, f64),
+}
+
+/// Work on something. Times are in cycles since the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<T> {
+    pub(crate) on: T,
+    pub(crate) begin: f64,
+    pub(crate) end: f64,
+}
+
+impl<T: Copy + PartialEq> Slots<T> {
+    /// None are taken. There is at least one.
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            count: count.max(1) as usize,
+            spans: Vec::new(),
+            full: (0.0, 0.0),
+        }
+    }
+
+    /// Forgets what is over at a time before which nothing will be asked for.
+    #[inline]
+    pub(crate) fn forget(&mut self, before: f64) {
+        self.spans.retain(|span| span.end > before);
+    }
+
+    /// From `start` on, when a slot is free.
+    #[inline]
+    pub(crate) fn free(&mut self, start: f64) -> f64 {
+        let (from, until) = self.full;
+        let known = from <= start && start < until;
+        let mut at = if known { until } else { start };
+        loop {
+            let (mut busy, mut first_end) = (0, f64::INFINITY);
+            for span in self.spans.iter().take_while(|span| span.begin <= at) {
+                if span.end > at {
+                    busy += 1;
+                    first_end = span.end.min(first_end);
+                }
+            }
+            if busy < self.count {
+                break;
+            }
+            at = first_end;
+        }
+        if at > start {
+            self.full = (if known { from } else { start }, at);
+        }
+        at
+    }
+
+    /// Takes a slot that is free at `begin`.
+    #[inline]
+    pub(crate) fn take(&mut self, on: T, begin: f64, end: f64) {
+        let later = self.spans.iter().rev();
+        let later = later.take_while(|other| other.begin > begin).count();
+        let place = self.spans.len() - later;
+        self.spans.insert(place, Span { on, begin, end });
+    }
+
+    /// When what is done on this will be over, of what is not over at `start`; `start` if nothing is.
+    #[inline]
+    pub(crate) fn wait(&self, on: T, start: f64) -> f64 {
+        let spans = self.spans.iter().filter(|span| span.on == on);
+        spans.fold(start, |until, span| until.max(span.end))
+    }
+
+    /// What is not over, in order of its begin.
+    pub(crate) fn spans(&self) -> &[Span<T>] {
+        &self.spans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_slot_is_not_kept_for_what_comes_late() {
+        let mut slots = Slots::new(1);
+        slots.take('a', 1000.0, 1100.0);
+        assert_eq!(slots.free(0.0), 0.0);
+        slots.take('b', 0.0, 100.0);
+        assert_eq!(slots.free(50.0), 100.0);
+        assert_eq!(slots.free(1050.0), 1100.0);
+        assert_eq!(slots.wait('a', 20.0), 1100.0);
+        assert_eq!(slots.wait('b', 200.0), 200.0, "over");
+        slots.forget(500.0);
+        assert_eq!(slots.spans().len(), 1);
+    }
+
+    proptest! {
+        /// Against every cycle counted by itself.
+        #[test]
+        fn the_first_free_cycle_is_found(
+            wanted in proptest::collection::vec((0u32..30, 0u32..150, 1u32..60), 1..80),
+            count in 1u32..4,
+        ) {
+            let mut slots = Slots::new(count);
+            let mut busy = vec![0; 20_000];
+            let mut entered = 0;
+            for (later, after, length) in wanted {
+                entered += later;
+                slots.forget(f64::from(entered));
+                let start = (entered + after) as usize;
+                let free = (start..).find(|cycle| busy[*cycle] < count).unwrap_or(start);
+                let begin = slots.free(start as f64);
+                prop_assert_eq!(begin, free as f64);
+                slots.take((), begin, begin + f64::from(length));
+                busy[free..free + length as usize].iter_mut().for_each(|busy| *busy += 1);
+            }
+        }
+    }
+}
