@@ -35,6 +35,7 @@ mod managed;
 mod marks;
 pub mod memory;
 pub mod mmu;
+pub mod parallel;
 mod process;
 mod region;
 mod rng;

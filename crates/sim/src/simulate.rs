@@ -4,6 +4,7 @@ use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, S
 use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
 use crate::mmu::translation::Levels;
 use crate::mmu::{HASWELL, Processor};
+use crate::parallel::map_on_threads;
 use crate::systems::System;
 use crate::tuning::Tuning;
 use crate::workloads::Workload;
@@ -13,7 +14,6 @@ use hawkeye_policy::{ProcessSample, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -340,26 +340,10 @@ pub fn simulate_each(
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Simulated>, SimulateError> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut results = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else {
-                return results;
-            };
-            results.push((index, simulate(&job.system, job.workload, &job.setup)));
-            done(index);
-        }
-    };
-    let mut results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| match thread.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        joined.flatten().collect()
+    let results = map_on_threads(jobs, threads, |index, job| {
+        let result = simulate(&job.system, job.workload, &job.setup);
+        done(index);
+        result
     });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+    results.into_iter().collect()
 }

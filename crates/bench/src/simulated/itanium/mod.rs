@@ -15,7 +15,7 @@ pub use tables::TABLES;
 use super::paper::Published;
 use hawkeye_sim::itanium::workloads::Workload;
 use hawkeye_sim::itanium::{Figures, ItaniumError, Setup, simulate as run};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use hawkeye_sim::parallel::map_on_threads;
 
 /// The seed of every run.
 const SEED: u64 = 1;
@@ -62,27 +62,10 @@ impl Runs {
                 }
             }
         }
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut made = Vec::new();
-            while let Some((workload, setup)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                made.push((*workload, *setup, run(setup, workload, SEED)?));
-            }
-            Ok(made)
-        };
-        let results: Vec<Result<Vec<_>, ItaniumError>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let joined = threads.into_iter().map(|thread| match thread.join() {
-                Ok(made) => made,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            joined.collect()
+        let made = map_on_threads(&wanted, threads, |_, (workload, setup)| {
+            Ok((*workload, *setup, run(setup, workload, SEED)?))
         });
-        let mut all = Vec::new();
-        for made in results {
-            all.extend(made?);
-        }
-        Ok(Self(all))
+        Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
     /// The figures of a run.
