@@ -1,6 +1,6 @@
 //! mcf, fastest with large pages (section 6.3.5).
 
-use super::{Kernel, Measure, Table, row};
+use super::{Kernel, Measure, Table, measured, page_orders};
 use hawkeye_sim::itanium::workloads::{Mcf, Workload};
 
 const WORKLOAD: Workload = Workload::Mcf(Mcf::THESIS);
@@ -14,10 +14,7 @@ pub(super) const MCF: Table = Table {
     name: "mcf",
     shows: "a model of mcf: large arrays from end to end (tables 6.7 and 6.8, figures 4.6b and 6.8b)",
     rows: || {
-        let row = |measure, values: &[(Kernel, f64)]| {
-            let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
-            row("", WORKLOAD, measure, &values)
-        };
+        let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
             row(
                 Measure::HitPercent,
@@ -45,23 +42,17 @@ pub(super) const PAGES: Table = Table {
     name: "mcf-pages",
     shows: "mcf: sizes of pages that it was given (table 6.9)",
     rows: || {
-        let share = |order, percent| {
-            row(
-                "",
-                WORKLOAD,
-                Measure::SpacePercent(order),
-                &[(SF_LP, Some(percent))],
-            )
-        };
-        [
-            share(0, 20.20),
-            share(2, 15.11),
-            share(4, 5.65),
-            share(6, 9.17),
-            share(8, 15.99),
-            share(10, 33.87),
-        ]
-        .concat()
+        page_orders(
+            WORKLOAD,
+            &[
+                (0, 20.20),
+                (2, 15.11),
+                (4, 5.65),
+                (6, 9.17),
+                (8, 15.99),
+                (10, 33.87),
+            ],
+        )
     },
     notes: &["Chosen: lengths of arrays and blocks, for this table."],
 };

@@ -44,3 +44,18 @@ fn row(
     };
     values.iter().map(row).collect()
 }
+
+/// The same of a table's only workload, where everything was measured.
+fn measured(workload: Workload, measure: Measure, values: &[(Kernel, f64)]) -> Vec<Row> {
+    let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
+    row("", workload, measure, &values)
+}
+
+/// How much of a program's memory is on pages of each order, under the short format with large pages.
+fn page_orders(workload: Workload, percent: &[(u8, f64)]) -> Vec<Row> {
+    let share = |(order, percent): &(u8, f64)| {
+        let measure = Measure::SpacePercent(*order);
+        measured(workload, measure, &[(Kernel::SF_LP, *percent)])
+    };
+    percent.iter().flat_map(share).collect()
+}

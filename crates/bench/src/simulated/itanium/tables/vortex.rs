@@ -1,6 +1,6 @@
 //! vortex, slowest with large pages (section 6.3).
 
-use super::{Kernel, Measure, Table, row};
+use super::{Kernel, Measure, Table, measured, page_orders, row};
 use hawkeye_sim::itanium::workloads::{Vortex, Workload};
 
 const WORKLOAD: Workload = Workload::Vortex(Vortex::THESIS);
@@ -14,10 +14,7 @@ pub(super) const VORTEX: Table = Table {
     name: "vortex",
     shows: "a model of vortex: small blocks all over (table 6.5, figures 4.6b, 6.8b and 6.13)",
     rows: || {
-        let row = |measure, values: &[(Kernel, f64)]| {
-            let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
-            row("", WORKLOAD, measure, &values)
-        };
+        let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
             row(
                 Measure::HitPercent,
@@ -48,11 +45,10 @@ pub(super) const MISS_COST: Table = Table {
     name: "miss-cost",
     shows: "what a miss costs on vortex, by pinning TLB entries (table 6.3)",
     rows: || {
-        let measured = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
-        let measured = measured.map(|(kernel, cycles)| (kernel, Some(cycles)));
-        let counted = measured.map(|(kernel, _)| (kernel, None));
+        let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
+        let counted = further.map(|(kernel, _)| (kernel, None));
         [
-            row("", WORKLOAD, Measure::CyclesPerFurtherMiss, &measured),
+            measured(WORKLOAD, Measure::CyclesPerFurtherMiss, &further),
             row("", WORKLOAD, Measure::CyclesPerMiss, &counted),
         ]
         .concat()
@@ -67,22 +63,6 @@ pub(super) const MISS_COST: Table = Table {
 pub(super) const PAGES: Table = Table {
     name: "vortex-pages",
     shows: "vortex: sizes of pages that it was given (table 6.6)",
-    rows: || {
-        let share = |order, percent| {
-            row(
-                "",
-                WORKLOAD,
-                Measure::SpacePercent(order),
-                &[(SF_LP, Some(percent))],
-            )
-        };
-        [
-            share(0, 17.53),
-            share(2, 48.56),
-            share(4, 31.38),
-            share(6, 2.53),
-        ]
-        .concat()
-    },
+    rows: || page_orders(WORKLOAD, &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)]),
     notes: &["Chosen: lengths of blocks, for this table. None is long enough for order 6."],
 };
