@@ -1,7 +1,8 @@
 //! `hawkeye sim itanium`.
 
 use super::machine::threads;
-use anyhow::{Context, Result, bail};
+use super::published;
+use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::simulated::itanium;
 use std::path::PathBuf;
@@ -24,23 +25,13 @@ pub struct Itanium {
 
 impl Itanium {
     pub fn execute(self) -> Result<()> {
-        let known = || itanium::TABLES.map(|table| table.name).join(", ");
-        for name in &self.names {
-            if !itanium::TABLES.iter().any(|table| table.name == name) {
-                bail!("there is no table {name:?}; there are {}", known());
-            }
-        }
-        let mut reports = Vec::new();
-        for table in &itanium::TABLES {
-            if !self.names.is_empty() && !self.names.iter().any(|name| name == table.name) {
-                continue;
-            }
-            let report = itanium::simulate(table, threads())?;
-            if !self.json {
-                println!("{report}");
-            }
-            reports.push(report);
-        }
+        let reports = published::simulate(
+            &itanium::TABLES,
+            |table| table.name,
+            &self.names,
+            self.json,
+            |table| Ok(itanium::simulate(table, threads())?),
+        )?;
         if let Some(path) = &self.svg {
             let svg = itanium::figure(&reports).to_svg()?;
             std::fs::write(path, svg)

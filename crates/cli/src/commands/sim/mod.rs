@@ -10,6 +10,7 @@ mod machine;
 mod output;
 mod paper;
 mod predict;
+mod published;
 mod run;
 mod sweep;
 mod table;

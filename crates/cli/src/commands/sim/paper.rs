@@ -1,7 +1,8 @@
 //! `hawkeye sim paper`.
 
 use super::machine::threads;
-use anyhow::{Result, anyhow, bail};
+use super::published;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use hawkeye_bench::simulated::paper;
 
@@ -19,23 +20,13 @@ pub struct Paper {
 
 impl Paper {
     pub fn execute(self) -> Result<()> {
-        let known = || paper::TABLES.map(|table| table.name).join(", ");
-        for name in &self.names {
-            if !paper::TABLES.iter().any(|table| table.name == name) {
-                bail!("there is no table {name:?}; there are {}", known());
-            }
-        }
-        let mut reports = Vec::new();
-        for table in &paper::TABLES {
-            if !self.names.is_empty() && !self.names.iter().any(|name| name == table.name) {
-                continue;
-            }
-            let report = paper::simulate(table, threads()).map_err(|message| anyhow!(message))?;
-            if !self.json {
-                println!("{report}");
-            }
-            reports.push(report);
-        }
+        let reports = published::simulate(
+            &paper::TABLES,
+            |table| table.name,
+            &self.names,
+            self.json,
+            |table| paper::simulate(table, threads()).map_err(|message| anyhow!(message)),
+        )?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&reports)?);
         }
