@@ -8,7 +8,7 @@
 //! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
 //! read.
 
-use super::spec::{Area, Content, DEFAULT_CPU_WEIGHT, Pattern, Phase, Process, Stream, Workload};
+use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
 use super::{Size, WorkloadError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::CoverageRow;
@@ -188,24 +188,14 @@ impl Seen {
             }
             phases.push(accesses(slot, &areas, stretch, every));
         }
+        let areas = areas.iter().enumerate().map(|(number, area)| Area {
+            name: number.to_string(),
+            size: Size((area.end - area.start) * HUGE_PAGE_BYTES),
+            start: None,
+        });
         Process {
-            name: self.command,
-            count: 1,
             start_s: self.began.as_secs_f64(),
-            repeat: 1,
-            threads: 1,
-            cpu_weight: DEFAULT_CPU_WEIGHT,
-            background: false,
-            areas: areas
-                .iter()
-                .enumerate()
-                .map(|(number, area)| Area {
-                    name: number.to_string(),
-                    size: Size((area.end - area.start) * HUGE_PAGE_BYTES),
-                    start: None,
-                })
-                .collect(),
-            phases,
+            ..Process::new(self.command, areas.collect(), phases)
         }
     }
 }

@@ -243,6 +243,21 @@ fn hundred() -> f64 {
 }
 
 impl Process {
+    /// One program of one thread that starts at once and goes through its phases once; nothing else is said of it.
+    pub(super) fn new(name: String, areas: Vec<Area>, phases: Vec<Phase>) -> Self {
+        Self {
+            name,
+            count: one(),
+            start_s: 0.0,
+            repeat: one(),
+            threads: one(),
+            cpu_weight: usual_weight(),
+            background: false,
+            areas,
+            phases,
+        }
+    }
+
     fn later(self, by_s: f64) -> Self {
         Self {
             start_s: self.start_s + by_s,

@@ -3,7 +3,7 @@
 //! The trace is read twice, never held: once for what memory there is, once while it is played. All of it counts as anonymous memory of
 //! one address space and is accessed by one thread: traces don't tell. An access to two pages counts as one to the first.
 
-use super::spec::{Area, DEFAULT_CPU_WEIGHT, Phase, Process, Workload};
+use super::spec::{Area, Phase, Process, Workload};
 use super::{Size, WorkloadError};
 use crate::trace::{BadRecords, Kind, Trace, TraceAccess, TraceError};
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -80,15 +80,8 @@ pub fn traced(tape: Tape, times: u32) -> Result<(Workload, u64), TraceWorkloadEr
         name: name.clone(),
         source: format!("The accesses of {}.", tape.path.display()),
         processes: vec![Process {
-            name,
-            count: 1,
-            start_s: 0.0,
             repeat: times,
-            threads: 1,
-            cpu_weight: DEFAULT_CPU_WEIGHT,
-            background: false,
-            areas,
-            phases: vec![Phase::Play(tape)],
+            ..Process::new(name, areas, vec![Phase::Play(tape)])
         }],
         guests: Vec::new(),
     };
