@@ -5,6 +5,7 @@ use crate::journal::Event;
 use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
 use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The sampling clock.
@@ -310,12 +311,11 @@ impl<M: Machine> Manager<M> {
             fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
             ..Observation::default()
         };
-        let unread = self.processes.iter().filter(|p| !processes.contains(p));
+        let asked: HashSet<&ProcessId> = processes.iter().collect();
+        let unread = self.processes.iter().filter(|p| !asked.contains(p));
         observation.unread.extend(unread);
-        for process in processes {
-            if !self.processes.contains(process) {
-                continue;
-            }
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        for process in processes.iter().filter(|p| there.contains(p)) {
             match self.machine.sample(*process) {
                 Ok(sample) => observation.processes.push(sample),
                 Err(error) => {
