@@ -197,10 +197,7 @@ impl Program {
                 self.fault_ns += ns;
                 self.owed_ns += ns;
             }
-            for window in self.windows.values_mut() {
-                let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
-                *touched = touched.or(pages);
-            }
+            self.note_touched(region, pages);
             let away = kernel.away(self.space, region).and(pages);
             if !away.is_empty() {
                 let time = kernel.fetch(self.space, region, away);

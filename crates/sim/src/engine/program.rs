@@ -248,6 +248,14 @@ impl Program {
         }
     }
 
+    /// Pages are known to have been accessed.
+    pub(super) fn note_touched(&mut self, region: RegionAddr, pages: PageBits) {
+        for window in self.windows.values_mut() {
+            let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
+            *touched = touched.or(pages);
+        }
+    }
+
     /// Tells the processor what the kernel has mapped in a region now.
     pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
         let found = kernel.space(self.space)?;

@@ -348,10 +348,7 @@ impl Program {
         self.fault_ns += fault_ns;
         self.owed_ns +=
             fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
-        for window in self.windows.values_mut() {
-            let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
-            *touched = touched.or(pages);
-        }
+        self.note_touched(region, pages);
         Ok(())
     }
 
