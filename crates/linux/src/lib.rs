@@ -11,6 +11,7 @@ pub mod execs;
 pub mod fault_ahead;
 mod following;
 pub mod fragmentation;
+mod generator;
 pub mod identity;
 pub mod instance;
 pub mod live;

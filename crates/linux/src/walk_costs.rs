@@ -4,6 +4,7 @@
 //! again. What an access takes more than in the same memory under huge pages is its page walk.
 
 use crate::error::LinuxError;
+use crate::generator::{below, next_random, worked};
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -39,8 +40,6 @@ const READS_WORKING: u64 = 100_000;
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
 /// Measurements of which the fastest counts.
 const TURNS: u64 = 9;
-/// Of Knuth's MMIX generator.
-const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 /// Numbers of pages among which the TLB's reach is looked for.
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 
@@ -261,7 +260,7 @@ impl Area {
         for _ in 0..READS_AMID {
             let (next, word) = self.read_one(x, pages, Lines::All);
             x = next.wrapping_add(word);
-            let page = random_page(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
+            let page = below(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
             for line in 0..64 {
                 other.read(page * BASE_PAGE_BYTES + line * 64);
             }
@@ -277,7 +276,7 @@ impl Area {
         for _ in 0..READS_WORKING {
             x = self.read_one(x, pages, self.lines).0;
             for _ in 0..steps {
-                work = work.wrapping_mul(MULTIPLIER).rotate_left(17);
+                work = worked(work);
             }
         }
         std::hint::black_box((x, work));
@@ -287,7 +286,7 @@ impl Area {
     /// Reads a word of a random one of `pages` pages: the generator's next state, and the word.
     fn read_one(&self, x: u64, pages: u64, lines: Lines) -> (u64, u64) {
         let x = next_random(x);
-        let page = random_page(x, pages);
+        let page = below(x, pages);
         let line = match lines {
             Lines::OneOfEachPage => page & 63,
             Lines::All => x >> 20 & 63,
@@ -340,16 +339,6 @@ impl Area {
         std::hint::black_box(x);
         begun.elapsed().as_secs_f64() * 1e9 / READS as f64
     }
-}
-
-fn next_random(x: u64) -> u64 {
-    x.wrapping_mul(MULTIPLIER)
-        .wrapping_add(1_442_695_040_888_963_407)
-}
-
-/// The upper half of the product, instead of a slow division.
-fn random_page(x: u64, pages: u64) -> u64 {
-    ((u128::from(x) * u128::from(pages)) >> 64) as u64
 }
 
 impl Drop for Area {

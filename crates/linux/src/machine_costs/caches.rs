@@ -7,6 +7,7 @@
 use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
 use super::{Spread, turns};
 use crate::error::LinuxError;
+use crate::generator::{below, next_random, worked};
 use serde::Serialize;
 use std::arch::asm;
 use std::fs;
@@ -41,9 +42,6 @@ const WAIT_STEPS: [u32; 6] = [0, 40, 80, 160, 320, 640];
 /// tables").
 const CLOCK_STEPS: u32 = 5_000_000;
 const CYCLES_PER_STEP: f64 = 4.0;
-/// Of Knuth's MMIX generator.
-const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
-const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
 /// One level of data cache, as the kernel tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -175,8 +173,8 @@ fn cache_sizes() -> Vec<CacheSize> {
 
 /// The numbers of one line of each pair in so many bytes: one block after the other, in random order within each.
 fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
-    let step = PAIR / LINE;
-    let mut order: Vec<u32> = (0..bytes / LINE).step_by(step).map(|n| n as u32).collect();
+    let lines = PAIR / LINE;
+    let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();
     for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
         shuffle(block, number as u64);
     }
@@ -189,7 +187,7 @@ fn one_of_each_page(pages: usize) -> Vec<u32> {
     let mut random = 1;
     let lines = (0..pages).map(|page| {
         random = next_random(random);
-        (page * lines_per_page + below(random, lines_per_page)) as u32
+        (page * lines_per_page) as u32 + below(random, lines_per_page as u64) as u32
     });
     let mut order: Vec<u32> = lines.collect();
     shuffle(&mut order, 1);
@@ -201,17 +199,8 @@ fn shuffle(order: &mut [u32], seed: u64) {
     let mut random = next_random(seed);
     for last in (1..order.len()).rev() {
         random = next_random(random);
-        order.swap(last, below(random, last + 1));
+        order.swap(last, below(random, last as u64 + 1) as usize);
     }
-}
-
-fn next_random(x: u64) -> u64 {
-    x.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT)
-}
-
-/// A number below a bound, by the high bits of a random one.
-fn below(random: u64, bound: usize) -> usize {
-    ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
 /// Has each line of an order hold the offset of the next, and the last that of the first.
@@ -242,7 +231,7 @@ fn chase_slowly(memory: &Memory, order: &[u32], at: &mut usize, steps: u32) -> f
         let next = memory.read(*at);
         let mut work = next;
         for _ in 0..steps {
-            work = work.wrapping_mul(MULTIPLIER).rotate_left(17);
+            work = worked(work);
         }
         // Nobody but us knows that this is `next`.
         *at = (next ^ work ^ std::hint::black_box(work)) as usize;
@@ -346,7 +335,7 @@ fn clock() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
-        x = x.wrapping_mul(MULTIPLIER).rotate_left(17);
+        x = worked(x);
     }
     std::hint::black_box(x);
     f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds(begun)
