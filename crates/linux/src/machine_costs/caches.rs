@@ -25,6 +25,8 @@ const SHARED_BYTES: usize = 8 << 20;
 const NEAR_BLOCK: usize = 64 * PAGE;
 /// ... and every second-level one: those since Haswell have 1,024 entries and more.
 const FAR_BLOCK: usize = REGION;
+/// Pairs of lines in that.
+const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 /// Reads in one turn of a chase.
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.
@@ -268,22 +270,27 @@ fn returning(memory: &Memory, bytes: usize) -> Result<Vec<Returning>, LinuxError
 /// Reads a line of each pair, one block after the other, where no read waits for another, and works before each:
 /// nanoseconds for one.
 fn sweep(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
-    const PAIRS: usize = FAR_BLOCK / PAIR;
     let blocks = bytes / FAR_BLOCK;
-    let laps = (FREE_READS / (blocks * PAIRS)).max(1);
+    let laps = (FREE_READS / (blocks * BLOCK_PAIRS)).max(1);
     let begun = Instant::now();
     for number in 0..laps * blocks {
         let block = number % blocks * FAR_BLOCK;
         let mut x = number as u64;
-        for _ in 0..PAIRS {
-            // A generator of full period below a power of two; its lowest bits alone are no random order.
-            x = next_random(x) % PAIRS as u64;
-            let pair = (x ^ (x >> 7)) as usize;
+        for _ in 0..BLOCK_PAIRS {
+            let pair = next_pair(&mut x);
             work();
             std::hint::black_box(memory.read(block + pair * PAIR));
         }
     }
-    nanoseconds(begun) / (laps * blocks * PAIRS) as f64
+    nanoseconds(begun) / (laps * blocks * BLOCK_PAIRS) as f64
+}
+
+/// The next pair of lines of a block, in an order that comes by each once.
+#[inline(always)]
+fn next_pair(x: &mut u64) -> usize {
+    // A generator of full period below a power of two; its lowest bits alone are no random order.
+    *x = next_random(*x) % BLOCK_PAIRS as u64;
+    (*x ^ (*x >> 7)) as usize
 }
 
 /// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
@@ -402,12 +409,10 @@ mod tests {
 
     #[test]
     fn a_sweep_reads_every_pair() {
-        let pairs = (FAR_BLOCK / PAIR) as u64;
-        let mut seen = vec![false; pairs as usize];
+        let mut seen = vec![false; BLOCK_PAIRS];
         let mut x = 5;
-        for _ in 0..pairs {
-            x = next_random(x) % pairs;
-            seen[(x ^ (x >> 7)) as usize] = true;
+        for _ in 0..BLOCK_PAIRS {
+            seen[next_pair(&mut x)] = true;
         }
         assert!(seen.into_iter().all(|seen| seen));
     }
