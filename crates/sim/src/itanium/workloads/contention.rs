@@ -1,8 +1,7 @@
 //! High contention (thesis, section 4.3.3 and figure 4.5).
 
-use super::{Event, Sink, Touch, fill};
+use super::{Event, Sink, Touch, allocate};
 use crate::itanium::ItaniumError;
-use crate::itanium::kernel::Backing;
 use serde::Serialize;
 
 /// The page size that the program has in its code.
@@ -35,14 +34,7 @@ impl Contention {
     pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
         let bytes = u64::from(self.pages) * PAGE_BYTES;
         for process in 0..self.processes {
-            sink(Event::Map {
-                process,
-                mapping: 0,
-                bytes,
-                at: None,
-                backing: Backing::Anonymous,
-            })?;
-            fill(process, 0, bytes, sink)?;
+            allocate(process, 0, bytes, sink)?;
         }
         sink(Event::Measure)?;
         for _ in 0..self.turns {

@@ -1,8 +1,7 @@
 //! A model of mcf, the thesis' fastest program with large pages (section 6.3.5).
 
-use super::{Event, Sink, Touch, fill};
+use super::{Event, Sink, Touch, allocate};
 use crate::itanium::ItaniumError;
-use crate::itanium::kernel::Backing;
 use crate::rng::Rng;
 use serde::Serialize;
 
@@ -48,14 +47,7 @@ impl Mcf {
         let lengths = self.arrays.iter().copied();
         let blocks = std::iter::repeat_n(self.blocks.1, self.blocks.0 as usize);
         for (mapping, bytes) in (0..).zip(lengths.chain(blocks)) {
-            sink(Event::Map {
-                process: 0,
-                mapping,
-                bytes,
-                at: None,
-                backing: Backing::Anonymous,
-            })?;
-            fill(0, mapping, bytes, sink)?;
+            allocate(0, mapping, bytes, sink)?;
         }
         sink(Event::Measure)?;
         let mut touch = |mapping, offset| {

@@ -114,6 +114,18 @@ impl Workload {
     }
 }
 
+/// Maps memory of its own where the kernel likes, and fills it.
+fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    sink(Event::Map {
+        process,
+        mapping,
+        bytes,
+        at: None,
+        backing: Backing::Anonymous,
+    })?;
+    fill(process, mapping, bytes, sink)
+}
+
 /// Touches all of a mapping, as programs do that fill what they allocated. Every 4 KiB, the smallest page there is.
 fn fill(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
     for offset in (0..bytes).step_by(4096) {

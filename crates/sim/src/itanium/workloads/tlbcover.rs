@@ -1,8 +1,7 @@
 //! Tlbcover (thesis, section 6.2.2): random changes of a table in memory.
 
-use super::{Event, Sink, Touch, fill};
+use super::{Event, Sink, Touch, allocate};
 use crate::itanium::ItaniumError;
-use crate::itanium::kernel::Backing;
 use crate::rng::Rng;
 use serde::Serialize;
 
@@ -33,14 +32,7 @@ impl Tlbcover {
 
     pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
         let mut rng = Rng::new(seed, 0x71bc);
-        sink(Event::Map {
-            process: 0,
-            mapping: 0,
-            bytes: self.bytes,
-            at: None,
-            backing: Backing::Anonymous,
-        })?;
-        fill(0, 0, self.bytes, sink)?;
+        allocate(0, 0, self.bytes, sink)?;
         sink(Event::Measure)?;
         for _ in 0..self.accesses {
             sink(Event::Touch(Touch {

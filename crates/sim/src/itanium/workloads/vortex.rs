@@ -1,6 +1,6 @@
 //! A model of vortex, the thesis' slowest program with large pages (sections 6.3.1 to 6.3.4).
 
-use super::{Event, Sink, Touch, fill};
+use super::{Event, Sink, Touch, allocate, fill};
 use crate::itanium::ItaniumError;
 use crate::itanium::kernel::Backing;
 use crate::rng::Rng;
@@ -69,7 +69,7 @@ impl Vortex {
         let mut allocated = 0;
         while allocated < self.bytes {
             let bytes = length(&mut rng);
-            allocate(1 + blocks.len() as u32, bytes, sink)?;
+            allocate(0, 1 + blocks.len() as u32, bytes, sink)?;
             blocks.push(bytes);
             allocated += bytes;
         }
@@ -100,23 +100,11 @@ impl Vortex {
                     allocated = allocated - *known + bytes;
                     *known = bytes;
                 }
-                allocate(1 + block, bytes, sink)?;
+                allocate(0, 1 + block, bytes, sink)?;
             }
         }
         Ok(())
     }
-}
-
-/// A block of some length, filled.
-fn allocate(block: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
-    sink(Event::Map {
-        process: 0,
-        mapping: block,
-        bytes,
-        at: None,
-        backing: Backing::Anonymous,
-    })?;
-    fill(0, block, bytes, sink)
 }
 
 fn length(rng: &mut Rng) -> u64 {
