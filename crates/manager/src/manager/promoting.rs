@@ -84,11 +84,14 @@ impl<M: Machine> Manager<M> {
         let Promotion {
             process,
             region,
+            order,
             expected_present,
             reason,
         } = promotion;
         let before = self.machine.now();
-        let outcome = self.machine.promote(process, region, expected_present);
+        let outcome = self
+            .machine
+            .promote(process, region, order, expected_present);
         let took = match outcome {
             Ok(Promoted::Done(took)) => took,
             // A refusal may have waited for memory as well.
@@ -111,6 +114,7 @@ impl<M: Machine> Manager<M> {
                     Event::Promoted {
                         process,
                         region,
+                        order,
                         reason,
                         took,
                     },

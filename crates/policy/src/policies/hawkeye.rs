@@ -3,7 +3,7 @@
 use crate::average::CoverageAverage;
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
-use crate::page::RegionAddr;
+use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::hawkeye_pmu::{HawkeyePmu, below_limit};
 use crate::policies::members::Members;
@@ -165,7 +165,7 @@ fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Me
     );
     let mut weights = BTreeMap::new();
     let mut waiting = Vec::new();
-    for r in sample.regions.iter().filter(|r| !r.huge) {
+    for r in sample.regions.iter().filter(|r| !r.is_huge()) {
         let new = weigh(r);
         let weight = known
             .get(&r.region)
@@ -266,6 +266,7 @@ impl Policy for Hawkeye {
         Some(Promotion {
             process,
             region: candidate.region,
+            order: PageOrder::HUGE,
             expected_present: candidate.present,
             reason,
         })

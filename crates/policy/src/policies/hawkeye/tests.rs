@@ -180,7 +180,7 @@ proptest! {
         for (pid, region) in drain(&mut policy) {
             let (percent, regions) = &processes[pid as usize - 1];
             prop_assert!(percent.is_some_and(|p| p >= 2.0));
-            let found = regions.iter().find(|r| r.region == region && !r.huge);
+            let found = regions.iter().find(|r| r.region == region && !r.is_huge());
             let walks = found.map_or(0, |r| r.walks_per_s);
             prop_assert!(walks > 0 && seen.insert((pid, region)));
             let before = last.insert(pid, walks).unwrap_or(u32::MAX);
