@@ -115,7 +115,7 @@ impl Program {
                 let region = lot.region(*number);
                 let size = self.seen.size(self.seen_space, region);
                 let host = self.seen.host(self.seen_space, region);
-                size.map(|size| size.min(host)) == Some(LeafSize::Base)
+                size.map(|size| size.min(host.leaf())) == Some(LeafSize::Base)
             });
             let base_pages: u64 = base.map(|n| u64::from(lot.used(n).count())).sum();
             let pages = lot.count_used(source.regions.clone());

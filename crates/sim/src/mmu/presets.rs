@@ -10,6 +10,7 @@
 //! named there, and no more than a guess until somebody reads it.
 
 use super::caches::CacheLevel;
+use super::group::{Group, GroupCondition, Groups};
 use super::lru::Shape;
 use super::memory::MemorySpec;
 use super::processor::{NestedCaches, Processor};
@@ -25,6 +26,10 @@ const fn cache(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
         ways,
         latency_cycles,
     }
+}
+
+const fn group(order: u32, condition: GroupCondition) -> Option<Group> {
+    Some(Group { order, condition })
 }
 
 const INTEL_L1_TLB: L1Tlb = L1Tlb::Split {
@@ -64,6 +69,7 @@ pub const HASWELL: Processor = Processor {
         giant: GiantPages::Nowhere,
         hit_cycles: 7,
     },
+    groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested(INTEL_WALK_CACHES),
     walkers: 1,
@@ -98,6 +104,7 @@ pub const SKYLAKE: Processor = Processor {
         giant: GiantPages::Own(Shape::new(16, 4)),
         hit_cycles: 7,
     },
+    groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested(INTEL_WALK_CACHES),
     walkers: 2,
@@ -136,6 +143,7 @@ pub const ICE_LAKE: Processor = Processor {
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
     },
+    groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested(INTEL_WALK_CACHES),
     walkers: 2,
@@ -174,6 +182,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
     },
+    groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested(INTEL_WALK_CACHES),
     walkers: 4,
@@ -214,6 +223,10 @@ pub const ZEN_4: Processor = Processor {
         huge_ways: 24,
         giant: GiantPages::AsHuge,
         hit_cycles: 7,
+    },
+    groups: Groups {
+        base: group(2, GroupCondition::Contiguous),
+        huge: None,
     },
     walk_caches: AMD_WALK_CACHES,
     nested: nested(AMD_WALK_CACHES),
@@ -257,6 +270,10 @@ pub const NEOVERSE_V2: Processor = Processor {
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 5,
+    },
+    groups: Groups {
+        base: group(4, GroupCondition::Marked),
+        huge: group(4, GroupCondition::Marked),
     },
     walk_caches: NEOVERSE_WALK_CACHES,
     nested: nested(NEOVERSE_WALK_CACHES),

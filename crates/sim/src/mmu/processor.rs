@@ -1,6 +1,7 @@
 //! A processor, as data.
 
 use super::error::MmuError;
+use super::group::Groups;
 use super::lru::Shape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
@@ -28,6 +29,9 @@ pub struct Processor {
     pub l1_tlb: L1Tlb,
     /// Second-level TLB.
     pub l2_tlb: L2Tlb,
+    /// Neighbouring pages that one entry of its TLBs can hold.
+    #[serde(default)]
+    pub groups: Groups,
     /// Caches of upper page-table entries.
     pub walk_caches: WalkCacheSizes,
     /// What speeds up walks of the host's tables in a virtual machine.
@@ -125,7 +129,7 @@ impl Processor {
                 part,
                 allowed,
             }),
-            None => Ok(()),
+            None => self.groups.check(self.name),
         }
     }
 }

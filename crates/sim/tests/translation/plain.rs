@@ -193,7 +193,7 @@ impl Plain {
             let mut cycles = u64::from(self.spec.processor.l2_tlb.hit_cycles);
             if !hit {
                 cycles = self.walk(space, address, leaf, region.host, &mut counters);
-                counters.walks_by_size[entry as usize] += 1;
+                counters.walks_by_size[2 * entry as usize] += 1;
                 if store {
                     counters.store_walk_cycles += cycles;
                 } else {

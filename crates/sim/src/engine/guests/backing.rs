@@ -127,7 +127,7 @@ impl Guest {
                     continue;
                 }
                 let behind = behind(inside, program.space, region, host, space);
-                if program.seen.host(program.seen_space, region) != behind {
+                if program.seen.host(program.seen_space, region) != behind.into() {
                     program.seen.set_host(program.seen_space, region, behind)?;
                     program.changed_share += program.share_of(region);
                     changed = true;
@@ -189,7 +189,7 @@ impl Guest {
                 {
                     let behind = behind(inside, program.space, region, host, space);
                     let known = program.seen.host(program.seen_space, region);
-                    assert_eq!(known, behind, "{region} of {}", program.id);
+                    assert_eq!(known, behind.into(), "{region} of {}", program.id);
                 }
             }
         }

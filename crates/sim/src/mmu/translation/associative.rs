@@ -72,6 +72,18 @@ impl Associative {
         false
     }
 
+    /// Whether `key` is there. It is not used.
+    pub(crate) fn contains(&self, key: u64) -> bool {
+        let mut slot = self.buckets[bucket(key)];
+        while slot != END {
+            if self.keys[slot as usize] == key {
+                return true;
+            }
+            slot = self.chain[slot as usize];
+        }
+        false
+    }
+
     /// Drops every key for which `keep` is false.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let mut kept = Vec::with_capacity(self.used);
@@ -161,6 +173,7 @@ mod tests {
                 }
                 plain.insert(0, key);
                 plain.truncate(entries as usize);
+                prop_assert_eq!(fast.contains(key), found.is_some());
                 prop_assert_eq!(fast.access(key), found.is_some());
             }
         }

@@ -1,6 +1,6 @@
 //! What the counters of a core would show for a process.
 
-use super::state::LeafSize;
+use super::sizes::EntrySize;
 use serde::Serialize;
 
 /// Counts of one address space on one core since it was added.
@@ -10,9 +10,8 @@ pub struct TranslationCounters {
     pub accesses: u64,
     /// Accesses that the first TLB level did not have.
     pub l1_misses: u64,
-    /// Page walks: accesses that neither level had, by the size of the TLB entry that resulted (base,
-    /// huge, giant).
-    pub walks_by_size: [u64; 3],
+    /// Page walks: accesses that neither level had, by the [size](EntrySize) of the TLB entry that resulted.
+    pub walks_by_size: [u64; 5],
     /// Length of the walks for loads, added up, in cycles (`DTLB_LOAD_MISSES.WALK_DURATION`).
     pub load_walk_cycles: u64,
     /// The same of stores (`DTLB_STORE_MISSES.WALK_DURATION`).
@@ -35,8 +34,8 @@ impl TranslationCounters {
     }
 
     /// Page walks that ended in a TLB entry of this size.
-    pub fn walks_of(&self, size: LeafSize) -> u64 {
-        self.walks_by_size[size as usize]
+    pub fn walks_of(&self, size: impl Into<EntrySize>) -> u64 {
+        self.walks_by_size[size.into() as usize]
     }
 
     /// First-level misses that the second level had.
@@ -90,14 +89,14 @@ mod tests {
     fn overhead_is_walk_cycles_over_cycles() {
         let early = TranslationCounters {
             accesses: 10,
-            walks_by_size: [1, 1, 0],
+            walks_by_size: [1, 0, 1, 0, 0],
             millicycles: 1_000_000,
             ..TranslationCounters::default()
         };
         let late = TranslationCounters {
             accesses: 30,
             l1_misses: 9,
-            walks_by_size: [4, 3, 1],
+            walks_by_size: [4, 0, 3, 0, 1],
             load_walk_cycles: 300,
             store_walk_cycles: 200,
             millicycles: 3_000_000,
@@ -105,7 +104,7 @@ mod tests {
         };
         let part = late.since(&early);
         assert_eq!((part.accesses, part.walks(), part.cycles()), (20, 6, 2000));
-        assert_eq!(part.walks_of(LeafSize::Huge), 2);
+        assert_eq!(part.walks_of(EntrySize::Huge), 2);
         assert_eq!(part.overhead_percent(), 25.0);
         assert_eq!(TranslationCounters::default().overhead_percent(), 0.0);
     }

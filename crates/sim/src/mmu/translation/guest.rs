@@ -3,8 +3,8 @@
 use super::keys::Keys;
 use super::lines::Line;
 use super::place::Place;
+use super::sizes::LeafSize;
 use super::spec::Levels;
-use super::state::LeafSize;
 use super::upper::{MAX_LEVELS, UpperEntries};
 use crate::mmu::NestedCaches;
 

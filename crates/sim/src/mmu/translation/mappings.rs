@@ -1,11 +1,15 @@
 //! What is mapped, in all address spaces, and which access bits are set.
 
 mod changes;
+mod groups;
 mod pieces;
 
 use super::error::MappingError;
 use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of};
-use super::state::{LeafSize, RegionState};
+use super::sizes::{EntrySize, LeafSize, Orders};
+use super::state::RegionState;
+use crate::mmu::{Groups, MmuError};
+pub(super) use groups::{Mark, Membership};
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 
@@ -30,7 +34,13 @@ const BLOCK_SHIFT: u32 = 39;
 /// Changes are not seen by a [`Translator`](super::Translator)'s TLBs: tell it, as a kernel does.
 #[derive(Clone, Debug)]
 pub struct Mappings {
+    groups: Groups,
+    orders: Orders,
+    /// How walks set access bits, by [`EntrySize`].
+    marks: [Mark; 5],
     states: Vec<RegionState>,
+    /// Groups of base pages by region, a bit each; of none if there are no groups.
+    grouped: Vec<u128>,
     present: Vec<u64>,
     /// Base pages that can't be stored to.
     protected: Vec<u64>,
@@ -58,10 +68,30 @@ impl Default for Mappings {
 }
 
 impl Mappings {
-    /// No address space.
+    /// No address space. No two pages are ever one TLB entry.
     pub fn new() -> Self {
+        Self::of(Groups::NONE)
+    }
+
+    /// The same for a processor that holds groups of pages in one TLB entry
+    /// ([`Processor::groups`](crate::mmu::Processor::groups)). Use it with cores of such a processor only: they take
+    /// groups as they are here.
+    ///
+    /// # Errors
+    ///
+    /// Groups that can't be.
+    pub fn with_groups(groups: Groups) -> Result<Self, MmuError> {
+        groups.check("these mappings")?;
+        Ok(Self::of(groups))
+    }
+
+    fn of(groups: Groups) -> Self {
         let mut mappings = Self {
+            groups,
+            orders: Orders::new(groups),
+            marks: Mark::of_sizes(groups),
             states: Vec::new(),
+            grouped: Vec::new(),
             present: Vec::new(),
             protected: Vec::new(),
             accessed: Vec::new(),
@@ -127,7 +157,7 @@ impl Mappings {
     }
 
     /// By what the host maps the memory behind a region.
-    pub fn host(&self, space: SpaceId, region: RegionAddr) -> LeafSize {
+    pub fn host(&self, space: SpaceId, region: RegionAddr) -> EntrySize {
         self.states[self.index(space, region.start())].host()
     }
 
@@ -154,13 +184,19 @@ impl Mappings {
     }
 
     /// Clears the access bits of a region; of a page of 1 GiB, its one. A page that a TLB has is not marked
-    /// again until that has forgotten it.
+    /// again until that has forgotten it. Of a group of huge pages, that of all of them.
     pub fn clear_accessed(&mut self, space: SpaceId, region: RegionAddr) {
         let index = self.index(space, region.start());
         match self.states[index].size() {
             None => {}
-            Some(LeafSize::Base) => self.accessed[index * WORDS..][..WORDS].fill(0),
-            Some(LeafSize::Huge) => clear(&mut self.huge_accessed, index),
+            Some(LeafSize::Base) => {
+                self.accessed[index * WORDS..][..WORDS].fill(0);
+                self.see_groups(index);
+            }
+            Some(LeafSize::Huge) => {
+                let mark = self.marks[self.states[index].own() as usize];
+                mark.clear(&mut self.huge_accessed, index);
+            }
             Some(LeafSize::Giant) => clear(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
         }
     }
@@ -181,8 +217,9 @@ impl Mappings {
             .flatten()
             .map(|blocks| blocks.len() * 2)
             .sum();
-        (words + self.states.capacity() + tables + self.blocks.capacity() * CHUNKS_PER_BLOCK * 2)
-            as u64
+        let grouped = self.grouped.capacity() * size_of::<u128>();
+        let blocks = self.blocks.capacity() * CHUNKS_PER_BLOCK * 2;
+        (words + grouped + self.states.capacity() + tables + blocks) as u64
     }
 
     /// The blocks of an address space, for [`page_in`](Self::page_in).
@@ -215,10 +252,10 @@ impl Mappings {
         (present, present && self.protected[word] >> bit & 1 == 0)
     }
 
-    /// Sets the access bits of the pages that these base pages are in, each with the level at which walks for it end;
-    /// so many were clear.
+    /// Sets the access bits of the pages that these base pages are in, each with the level at which walks for it end and
+    /// how they set bits; so many were clear.
     #[inline(always)]
-    pub(super) fn mark_each(&mut self, pages: impl Iterator<Item = (u32, usize)>) -> u64 {
+    pub(super) fn mark_each(&mut self, pages: impl Iterator<Item = (u32, usize, Mark)>) -> u64 {
         // Without a branch for each size, and written without asking: neither can be foreseen.
         let planes = [
             &mut self.accessed[..],
@@ -226,16 +263,19 @@ impl Mappings {
             &mut self.giant_accessed[..],
         ];
         let mut were_clear = 0;
-        for (page, leaf) in pages {
-            let number = page >> (9 * leaf as u32);
-            let (word, mask) = (
-                &mut planes[leaf][(number / 64) as usize],
-                1 << (number % 64),
-            );
+        for (page, leaf, mark) in pages {
+            let (word, mask) = mark.place(page >> (9 * leaf as u32));
+            let word = &mut planes[leaf][word];
             were_clear += u64::from(*word & mask == 0);
             *word |= mask;
         }
         were_clear
+    }
+
+    /// How walks for pages that are in entries of this size, the host aside, set access bits.
+    #[inline]
+    pub(super) fn mark_of(&self, own: EntrySize) -> Mark {
+        self.marks[own as usize]
     }
 
     /// Has the host fetch the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages are too many for
@@ -245,6 +285,12 @@ impl Mappings {
         if leaf == 0 {
             prefetch_index(&self.accessed, (page / 64) as usize);
         }
+    }
+
+    /// How large entries are.
+    #[inline]
+    pub(super) fn orders(&self) -> Orders {
+        self.orders
     }
 
     #[inline]

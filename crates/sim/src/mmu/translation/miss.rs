@@ -2,8 +2,8 @@
 
 use super::access::{Access, STORE};
 use super::lines::Cause;
-use super::place::number;
-use super::state::{LeafSize, RegionState};
+use super::sizes::{EntrySize, Orders};
+use super::state::RegionState;
 
 /// Pages that are taken from stage to stage at a time, at most: many enough that what is done once for all of them
 /// does not show, few enough to stay near the host's core.
@@ -27,12 +27,6 @@ impl Miss {
     #[inline]
     pub(super) fn page(self) -> u32 {
         self.0 as u32
-    }
-
-    /// The number of the page of this size that it is in.
-    #[inline(always)]
-    pub(super) fn number(self, size: LeafSize) -> u32 {
-        number(self.page(), size)
     }
 
     #[inline]
@@ -147,13 +141,8 @@ impl Window {
 
     /// That of an access to an entry of this size; of loads only if stores would fault.
     #[inline(always)]
-    pub(super) fn new(access: Access, size: LeafSize, writable: bool) -> Self {
-        const PAGES: [u64; 3] = [
-            !(LeafSize::Base.bytes() - 1),
-            !(LeafSize::Huge.bytes() - 1),
-            !(LeafSize::Giant.bytes() - 1),
-        ];
-        let (load_or_store, page) = (!STORE, PAGES[size as usize]);
+    pub(super) fn new(access: Access, size: EntrySize, orders: Orders, writable: bool) -> Self {
+        let (load_or_store, page) = (!STORE, orders.bytes(size).wrapping_neg());
         let kinds = if writable { load_or_store } else { u64::MAX };
         Self {
             mask: page & kinds,

@@ -2,7 +2,8 @@
 
 use super::access::Access;
 use super::mappings::Mappings;
-use super::state::{LeafSize, RegionState};
+use super::sizes::LeafSize;
+use super::state::RegionState;
 
 /// Why an access could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

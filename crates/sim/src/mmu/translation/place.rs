@@ -1,8 +1,6 @@
 //! Numbers of pages, regions and pieces of 1 GiB over all address spaces, without gaps between the
 //! pieces: what TLBs and tables are told apart by.
 
-use super::state::LeafSize;
-
 /// Pieces of 1 GiB that can be mapped at a time, the one that stands for "unmapped" included.
 pub(super) const MAX_CHUNKS: usize = 1 << 13;
 pub(super) const REGIONS_PER_CHUNK: usize = 512;
@@ -22,12 +20,6 @@ pub(super) struct Place {
 #[inline]
 pub(super) const fn page_number(chunk: u32, address: u64) -> u32 {
     chunk << 18 | (address >> 12) as u32 & 0x3_ffff
-}
-
-/// The number of a page of this size, given one of its base pages.
-#[inline]
-pub(super) const fn number(page: u32, size: LeafSize) -> u32 {
-    page >> (9 * size as u32)
 }
 
 #[inline]

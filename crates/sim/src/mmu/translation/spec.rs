@@ -1,6 +1,6 @@
 //! What a core is to be.
 
-use super::state::LeafSize;
+use super::sizes::LeafSize;
 use crate::mmu::Processor;
 use serde::Serialize;
 use std::str::FromStr;

@@ -1,80 +1,67 @@
 //! What a region's mapping is, in one byte.
 
-use super::super::page::PageSize;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
-use serde::Serialize;
+use super::sizes::{EntrySize, LeafSize};
 
-/// Size of what one entry at the end of a walk maps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum LeafSize {
-    /// 4 KiB.
-    Base = 0,
-    /// 2 MiB.
-    Huge = 1,
-    /// 1 GiB.
-    Giant = 2,
-}
-
-impl LeafSize {
-    /// In bytes.
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::Base => BASE_PAGE_BYTES,
-            Self::Huge => HUGE_PAGE_BYTES,
-            Self::Giant => 1 << 30,
-        }
-    }
-
-    const fn from_bits(bits: u8) -> Self {
-        // Looked up, as sizes of pages that differ can't be foreseen.
-        static SIZES: [LeafSize; 4] = [
-            LeafSize::Base,
-            LeafSize::Huge,
-            LeafSize::Giant,
-            LeafSize::Giant,
-        ];
-        SIZES[(bits & 3) as usize]
-    }
-}
-
-impl From<PageSize> for LeafSize {
-    fn from(size: PageSize) -> Self {
-        match size {
-            PageSize::Base => Self::Base,
-            PageSize::Huge => Self::Huge,
-        }
-    }
-}
-
-/// How a region is mapped. Bits 0-1: not at all, or the size plus one; 2-3: the host's size; 4-5: the
-/// smaller of both; 6: every page of it can be loaded from and stored to.
+/// How a region is mapped. Bits 0-2: not at all, or the size of its pages or groups plus one; 3-5: the host's size; 6:
+/// every page of it can be loaded from and stored to, and all are held by entries of that size; 7: some of its base
+/// pages, but not all, are in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionState(u8);
 
+const SIZE: u8 = 7;
+const HOST_SHIFT: u32 = 3;
 const WHOLE: u8 = 1 << 6;
+const SOME_GROUPS: u8 = 1 << 7;
+
+/// What one TLB entry holds, by the lower six bits.
+static ENTRIES: [EntrySize; 64] = {
+    let mut entries = [EntrySize::Base; 64];
+    let mut bits = 0;
+    while bits < 64 {
+        let size = bits & SIZE as usize;
+        let size = if size == 0 { 0 } else { size - 1 };
+        let host = bits >> HOST_SHIFT;
+        let smaller = if size < host { size } else { host };
+        entries[bits] = match smaller {
+            0 => EntrySize::Base,
+            1 => EntrySize::BaseGroup,
+            2 => EntrySize::Huge,
+            3 => EntrySize::HugeGroup,
+            _ => EntrySize::Giant,
+        };
+        bits += 1;
+    }
+    entries
+};
 
 impl RegionState {
     /// Not mapped, and by the largest pages at the host: what is not in a virtual machine has no host
     /// to make its entries smaller.
-    pub(super) const UNMAPPED: Self = Self::new(None, LeafSize::Giant, false);
+    pub(super) const UNMAPPED: Self = Self::new(None, EntrySize::Giant, false);
 
-    pub(super) const fn new(size: Option<LeafSize>, host: LeafSize, whole: bool) -> Self {
-        let (mapped, size) = match size {
-            None => (0, LeafSize::Base),
-            Some(size) => (size as u8 + 1, size),
-        };
-        let smaller = if (size as u8) < host as u8 {
-            size
-        } else {
-            host
+    pub(super) const fn new(size: Option<EntrySize>, host: EntrySize, whole: bool) -> Self {
+        let mapped = match size {
+            None => 0,
+            Some(size) => size as u8 + 1,
         };
         let flag = if whole { WHOLE } else { 0 };
-        Self(mapped | (host as u8) << 2 | (smaller as u8) << 4 | flag)
+        Self(mapped | (host as u8) << HOST_SHIFT | flag)
     }
 
     /// The same with another host.
-    pub(super) const fn with_host(self, host: LeafSize) -> Self {
-        Self::new(self.size(), host, self.is_whole())
+    pub(super) const fn with_host(self, host: EntrySize) -> Self {
+        Self(self.0 & !(SIZE << HOST_SHIFT) | (host as u8) << HOST_SHIFT)
+    }
+
+    /// The same of a region of base pages of which some are in groups.
+    pub(super) const fn with_some_groups(self) -> Self {
+        Self(self.0 | SOME_GROUPS)
+    }
+
+    /// That of a page in a group, in a region of which some are.
+    #[inline]
+    pub(super) const fn of_group(self) -> Self {
+        Self(self.0 & !SIZE | (EntrySize::BaseGroup as u8 + 1))
     }
 
     #[inline]
@@ -89,34 +76,46 @@ impl RegionState {
 
     /// By what it is mapped; `None` if no page of it is.
     pub(super) const fn size(self) -> Option<LeafSize> {
-        match self.0 & 3 {
+        match self.0 & SIZE {
             0 => None,
-            bits => Some(LeafSize::from_bits(bits - 1)),
+            _ => Some(self.leaf()),
         }
     }
 
-    /// The same of something that is mapped.
+    /// What its own tables, without the host, would have one entry hold, of something that is mapped.
+    #[inline]
+    pub(super) const fn own(self) -> EntrySize {
+        EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
+    }
+
+    /// The size of its pages, of something that is mapped.
     #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
-        LeafSize::from_bits((self.0 & 3).wrapping_sub(1))
+        self.own().leaf()
     }
 
     /// By what the host maps it.
     #[inline]
-    pub(super) const fn host(self) -> LeafSize {
-        LeafSize::from_bits(self.0 >> 2)
+    pub(super) const fn host(self) -> EntrySize {
+        EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
     /// What one TLB entry can hold of it.
     #[inline]
-    pub(super) const fn entry(self) -> LeafSize {
-        LeafSize::from_bits(self.0 >> 4)
+    pub(super) const fn entry(self) -> EntrySize {
+        ENTRIES[(self.0 & 63) as usize]
     }
 
-    /// Whether nothing in it can fault.
+    /// Whether nothing in it can fault, and all of it is held by entries of one size.
     #[inline]
     pub(super) const fn is_whole(self) -> bool {
         self.0 & WHOLE != 0
+    }
+
+    /// Whether some of its base pages are in groups, and some not.
+    #[inline]
+    pub(super) const fn has_some_groups(self) -> bool {
+        self.0 & SOME_GROUPS != 0
     }
 }
 
@@ -126,15 +125,23 @@ mod tests {
 
     #[test]
     fn an_entry_is_of_the_smaller_size() {
-        const SIZES: [LeafSize; 3] = [LeafSize::Base, LeafSize::Huge, LeafSize::Giant];
-        for size in SIZES {
-            for host in SIZES {
+        for size in EntrySize::ALL {
+            for host in EntrySize::ALL {
                 let state = RegionState::new(Some(size), host, true);
-                assert_eq!((state.size(), state.leaf()), (Some(size), size));
+                assert_eq!((state.size(), state.own()), (Some(size.leaf()), size));
                 assert_eq!((state.host(), state.entry()), (host, size.min(host)));
-                assert!(state.is_whole());
+                assert!(state.is_whole() && !state.has_some_groups());
+                let other = RegionState::new(Some(size), EntrySize::Base, true).with_host(host);
+                assert_eq!(other, state);
             }
         }
+        let some = RegionState::new(Some(EntrySize::Base), EntrySize::Giant, false);
+        let some = some.with_some_groups();
+        assert_eq!(
+            (some.size(), some.entry()),
+            (Some(LeafSize::Base), EntrySize::Base)
+        );
+        assert_eq!(some.of_group().entry(), EntrySize::BaseGroup);
         assert_eq!(RegionState::UNMAPPED.size(), None);
         assert!(!RegionState::UNMAPPED.is_whole());
     }

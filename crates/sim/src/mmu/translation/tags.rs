@@ -1,11 +1,11 @@
-//! Pages of one or more sizes in one structure.
+//! Pages and groups of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
 use super::miss::{Miss, leave_missed};
-use super::state::LeafSize;
+use super::sizes::{EntrySize, Orders};
 use crate::mmu::lru::{Lookup, LruSets, Shape};
 
-/// Pages by number and size; the numbers of each size count pages of that size.
+/// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
 pub(super) enum Tags {
     Sets(LruSets),
@@ -15,7 +15,7 @@ pub(super) enum Tags {
 /// From so many entries on it is slower to compare with each.
 const FEW: u32 = 17;
 /// Bits of a tag that are the size.
-const SIZE_BITS: u32 = 2;
+const SIZE_BITS: u32 = 3;
 
 impl Tags {
     pub(super) fn new(shape: Shape) -> Self {
@@ -28,7 +28,7 @@ impl Tags {
 
     /// Uses a page; true if it was there.
     #[inline]
-    pub(super) fn access(&mut self, number: u32, size: LeafSize) -> bool {
+    pub(super) fn access(&mut self, number: u32, size: EntrySize) -> bool {
         match self {
             Self::Sets(sets) => {
                 let (set, tag) = place(sets, number, size);
@@ -38,19 +38,32 @@ impl Tags {
         }
     }
 
+    /// Uses a page if it is there; true if it was.
+    pub(super) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
+        let known = match self {
+            Self::Sets(sets) => {
+                let (set, tag) = place(sets, number, size);
+                sets.count(set, |other| other == tag) > 0
+            }
+            Self::Associative(all) => all.contains(key(number, size)),
+        };
+        known && self.access(number, size)
+    }
+
     /// Uses pages, and leaves, at the begin, those that were not there: so many.
     #[inline(always)]
     pub(super) fn leave_missed(
         &mut self,
         pages: &mut [Miss],
-        size: impl Fn(Miss) -> LeafSize + Copy,
+        orders: Orders,
+        size: impl Fn(Miss) -> EntrySize + Copy,
     ) -> usize {
         if let Self::Sets(sets) = self {
             let set_bits = sets.set_bits();
             let set_mask = (1 << set_bits) - 1;
             let missed = sets.leave_missed(pages, move |page| {
                 let size = size(page);
-                let number = page.number(size);
+                let number = orders.number(page.page(), size);
                 let set = number & set_mask;
                 (set, (number >> set_bits) << SIZE_BITS | size as u32)
             });
@@ -60,13 +73,13 @@ impl Tags {
         }
         leave_missed(pages, |page| {
             let size = size(page);
-            self.access(page.number(size), size)
+            self.access(orders.number(page.page(), size), size)
         })
     }
 
-    /// The same, where pages of this size may take only so many ways of a set.
+    /// The same, where pages of this size, in groups or not, may take only so many ways of a set.
     #[inline]
-    pub(super) fn access_within(&mut self, number: u32, size: LeafSize, ways: usize) -> bool {
+    pub(super) fn access_within(&mut self, number: u32, size: EntrySize, ways: usize) -> bool {
         let Self::Sets(sets) = self else {
             return self.access(number, size);
         };
@@ -74,7 +87,7 @@ impl Tags {
         let Lookup::Miss { evicted } = sets.access(set, tag) else {
             return true;
         };
-        let same = |tag: u32| tag & 3 == size as u32;
+        let same = |tag: u32| size_of(tag).leaf() == size.leaf();
         if sets.count(set, same) > ways {
             sets.evict_instead(set, evicted, same);
         }
@@ -82,7 +95,7 @@ impl Tags {
     }
 
     /// Drops every page for which `keep` is false.
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, LeafSize) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {
                 let set_bits = sets.set_bits();
@@ -98,21 +111,17 @@ impl Tags {
 }
 
 #[inline]
-fn key(number: u32, size: LeafSize) -> u64 {
+fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }
 
 /// Set and tag of a page.
 #[inline]
-fn place(sets: &LruSets, number: u32, size: LeafSize) -> (usize, u32) {
+fn place(sets: &LruSets, number: u32, size: EntrySize) -> (usize, u32) {
     let (set, high) = sets.split(u64::from(number));
     (set, high << SIZE_BITS | size as u32)
 }
 
-fn size_of(tag: u32) -> LeafSize {
-    match tag & 3 {
-        0 => LeafSize::Base,
-        1 => LeafSize::Huge,
-        _ => LeafSize::Giant,
-    }
+fn size_of(tag: u32) -> EntrySize {
+    EntrySize::from_bits(tag)
 }

@@ -1,8 +1,8 @@
 //! The TLBs of a core.
 
 use super::miss::{Miss, leave_missed, one_kind};
-use super::place::{Place, number};
-use super::state::LeafSize;
+use super::place::Place;
+use super::sizes::{EntrySize, LeafSize, Orders};
 use super::tags::Tags;
 use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
@@ -24,33 +24,36 @@ impl FirstLevel {
 
     /// Uses pages, and leaves, at the begin, those that were not there: so many.
     #[inline(never)]
-    pub(super) fn filter(&mut self, pages: &mut [Miss]) -> usize {
+    pub(super) fn filter(&mut self, pages: &mut [Miss], orders: Orders) -> usize {
         match one_size(pages) {
             // Worked out when this is compiled.
-            Some(LeafSize::Base) => {
-                let tags = self.of_size(LeafSize::Base);
-                tags.leave_missed(pages, |_| LeafSize::Base)
+            Some(EntrySize::Base) => {
+                let tags = self.of_size(EntrySize::Base);
+                tags.leave_missed(pages, orders, |_| EntrySize::Base)
             }
-            Some(size) => self.of_size(size).leave_missed(pages, move |_| size),
+            Some(size) => {
+                let tags = self.of_size(size);
+                tags.leave_missed(pages, orders, move |_| size)
+            }
             None => match self {
-                Self::Shared(tags) => tags.leave_missed(pages, |page| page.state().entry()),
+                Self::Shared(tags) => tags.leave_missed(pages, orders, |page| page.state().entry()),
                 Self::Split(by_size) => leave_missed(pages, |page| {
                     let size = page.state().entry();
-                    by_size[size as usize].access(page.number(size), size)
+                    by_size[size.leaf() as usize].access(orders.number(page.page(), size), size)
                 }),
             },
         }
     }
 
     #[inline]
-    fn of_size(&mut self, size: LeafSize) -> &mut Tags {
+    pub(super) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
         match self {
-            Self::Split(by_size) => &mut by_size[size as usize],
+            Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
         }
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, LeafSize) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Split(by_size) => by_size.iter_mut().for_each(|tags| tags.retain(&keep)),
             Self::Shared(tags) => tags.retain(keep),
@@ -59,11 +62,11 @@ impl FirstLevel {
 }
 
 fn is_giant(page: &Miss) -> bool {
-    page.state().entry() == LeafSize::Giant
+    page.state().entry() == EntrySize::Giant
 }
 
 /// The size of all entries, if they have one.
-fn one_size(pages: &[Miss]) -> Option<LeafSize> {
+fn one_size(pages: &[Miss]) -> Option<EntrySize> {
     match one_kind(pages) {
         Some((state, _)) => Some(state.entry()),
         None => {
@@ -108,40 +111,53 @@ impl SecondLevel {
 
     /// Uses the pages of misses, and leaves, at the begin, those that were not there: so many.
     #[inline(never)]
-    pub(super) fn filter(&mut self, misses: &mut [Miss]) -> usize {
+    pub(super) fn filter(&mut self, misses: &mut [Miss], orders: Orders) -> usize {
+        let all_ways = self.huge_ways == self.ways;
         match one_size(misses) {
-            Some(LeafSize::Base) => self.shared.leave_missed(misses, |_| LeafSize::Base),
-            Some(LeafSize::Huge) if self.huge_ways == self.ways => {
-                self.shared.leave_missed(misses, |_| LeafSize::Huge)
+            Some(EntrySize::Base) => {
+                let base = |_| EntrySize::Base;
+                self.shared.leave_missed(misses, orders, base)
             }
-            None if self.huge_ways == self.ways && !misses.iter().any(is_giant) => self
-                .shared
-                .leave_missed(misses, |miss| miss.state().entry()),
+            Some(size)
+                if size.leaf() == LeafSize::Base || size.leaf() == LeafSize::Huge && all_ways =>
+            {
+                self.shared.leave_missed(misses, orders, move |_| size)
+            }
+            None if all_ways && !misses.iter().any(is_giant) => {
+                let own = |miss: Miss| miss.state().entry();
+                self.shared.leave_missed(misses, orders, own)
+            }
             _ => leave_missed(misses, |miss| {
-                self.access(miss.page(), miss.state().entry())
+                self.access(miss.page(), miss.state().entry(), orders)
             }),
         }
     }
 
-    /// Uses the page of this size that `page` belongs to; true if it was there.
-    pub(super) fn access(&mut self, page: u32, size: LeafSize) -> bool {
-        let (size, ways) = match (size, &mut self.giant) {
+    /// Uses the entry of this size that `page` belongs to; true if it was there.
+    pub(super) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+        let number = orders.number(page, size);
+        let (size, ways) = match (size.leaf(), &mut self.giant) {
             (LeafSize::Base, _) => (size, self.ways),
-            (LeafSize::Huge, _) | (LeafSize::Giant, Giants::AsHuge) => {
-                (LeafSize::Huge, self.huge_ways)
+            (LeafSize::Huge, _) => (size, self.huge_ways),
+            (LeafSize::Giant, Giants::AsHuge) => {
+                return self.access(page, EntrySize::Huge, orders);
             }
             (LeafSize::Giant, Giants::Among(ways)) => (size, *ways),
             (LeafSize::Giant, Giants::Nowhere) => return false,
-            (LeafSize::Giant, Giants::Own(tags)) => return tags.access(number(page, size), size),
+            (LeafSize::Giant, Giants::Own(tags)) => return tags.access(number, size),
         };
         if ways == self.ways {
-            return self.shared.access(number(page, size), size);
+            return self.shared.access(number, size);
         }
-        let number = number(page, size);
         self.shared.access_within(number, size, ways as usize)
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, LeafSize) -> bool) {
+    /// Uses the entry of base pages that `page` belongs to if it is there; true if it was.
+    pub(super) fn access_known(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+        self.shared.access_known(orders.number(page, size), size)
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         self.shared.retain(&keep);
         if let Giants::Own(tags) = &mut self.giant {
             tags.retain(keep);
@@ -149,18 +165,19 @@ impl SecondLevel {
     }
 }
 
-/// Whether a page of this number and size is of this address space and has bytes in `addresses`.
+/// Whether an entry of this number and size is of this address space and has bytes in `addresses`.
 pub(super) fn is_in(
     places: &[Place],
-    (number, size): (u32, LeafSize),
+    orders: Orders,
+    (number, size): (u32, EntrySize),
     space: u16,
     addresses: &Range<u64>,
 ) -> bool {
-    let page = u64::from(number) << (9 * size as u32);
+    let page = u64::from(number) << orders.of(size);
     let place = places
         .get((page >> 18) as usize)
         .copied()
         .unwrap_or_default();
     let begin = (u64::from(place.gib) << 30) + ((page & 0x3_ffff) << 12);
-    place.space == space && begin < addresses.end && addresses.start < begin + size.bytes()
+    place.space == space && begin < addresses.end && addresses.start < begin + orders.bytes(size)
 }

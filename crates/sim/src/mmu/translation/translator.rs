@@ -13,8 +13,8 @@ use super::counters::TranslationCounters;
 use super::mappings::{Mappings, SpaceId};
 use super::miss::{BATCH, MAX_WALKS, Miss, Window};
 use super::outcome::{Done, Swept};
+use super::sizes::EntrySize;
 use super::spec::{TranslatorSpec, Work};
-use super::state::LeafSize;
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
 use crate::mmu::{L1Tlb, MmuError, Shape};
@@ -101,7 +101,11 @@ impl Translator {
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
             let entered = self.enter(mappings, space, &accesses[done..], &mut window);
-            self.settle(mappings, entered.pages, &mut counters);
+            if entered.seeming {
+                self.settle_seeming(mappings, &mut counters);
+            } else {
+                self.settle(mappings, entered.pages, &mut counters);
+            }
             (done, fault) = (done + entered.accesses, entered.fault);
         }
         counters.accesses += done as u64;
@@ -140,14 +144,21 @@ impl Translator {
                         self.settle(mappings, pages, &mut counters);
                         pages = 0;
                     }
-                    match find(mappings, mappings.blocks(space), access) {
-                        Ok(found) => (self.misses[pages], window) = found,
+                    let found = match find(mappings, mappings.blocks(space), access) {
+                        Ok(found) => found,
                         Err(why) => {
                             swept.fault = Some(why);
                             break 'sweeps;
                         }
-                    }
+                    };
+                    (self.misses[pages], window) = (found.miss, found.window);
                     pages += 1;
+                    if found.seeming {
+                        self.settle(mappings, pages - 1, &mut counters);
+                        self.misses[0] = found.miss;
+                        self.settle_seeming(mappings, &mut counters);
+                        pages = 0;
+                    }
                 }
                 let here = sweep.before(access.address(), window.end(access));
                 let here = here.min(sweep.count - swept.of_next);
@@ -180,9 +191,10 @@ impl Translator {
     /// (Intel SDM, volume 3A, 4.10.4.1: INVLPG "invalidates all entries in all paging-structure caches").
     /// It costs the host a pass over the TLBs: name ranges, not pages.
     pub fn invalidate(&mut self, mappings: &Mappings, space: SpaceId, addresses: Range<u64>) {
-        let places = mappings.places();
-        let keep =
-            |number: u32, size: LeafSize| !is_in(places, (number, size), space.0, &addresses);
+        let (places, orders) = (mappings.places(), mappings.orders());
+        let keep = |number: u32, size: EntrySize| {
+            !is_in(places, orders, (number, size), space.0, &addresses)
+        };
         self.first.retain(keep);
         self.second.retain(keep);
         self.walker.clear();

@@ -5,8 +5,8 @@ use super::lines::{Line, Lines, Loader, Loads};
 use super::mappings::Mappings;
 use super::miss::{Each, Kind, Miss, Own, one_kind};
 use super::place::{Place, chunk_of};
+use super::sizes::LeafSize;
 use super::spec::{Tables, TranslatorSpec};
-use super::state::LeafSize;
 use super::upper::{Asked, MAX_LEVELS, UpperEntries};
 
 /// The walker of a core, its caches and those in which it finds tables.
@@ -175,5 +175,5 @@ fn load_nested(
         host.find_table(level, entries[level], &mut load);
         load(Line::of(level as u32, entries[level]));
     }
-    host.find_page(page, place, state.host(), &mut load);
+    host.find_page(page, place, state.host().leaf(), &mut load);
 }

@@ -3,14 +3,16 @@
 use super::{FULL, Mappings, SpaceId, WORDS, is_set, set, words};
 use crate::mmu::translation::error::MappingError;
 use crate::mmu::translation::place::{CHUNK_BYTES, REGIONS_PER_CHUNK};
-use crate::mmu::translation::state::{LeafSize, RegionState};
+use crate::mmu::translation::sizes::{EntrySize, LeafSize};
+use crate::mmu::translation::state::RegionState;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
 impl Mappings {
     /// Maps base pages of a region, a bit for each of its 512 pages, the first lowest: those that were not
     /// present with their access bit set, as a fault does, and all of them so that they can be stored to.
-    /// What is mapped by a larger page stays so.
+    /// What is mapped by a larger page stays so. Pages that were not present are in no group
+    /// ([`set_groups`](Self::set_groups)).
     ///
     /// # Errors
     ///
@@ -51,13 +53,14 @@ impl Mappings {
             Some(LeafSize::Base) => {}
             Some(_) if !protect => return Ok(()),
             Some(size) => {
+                self.end_huge_group(index);
                 // A page of 1 GiB has one entry, as a huge page has.
                 let regions = match size {
                     LeafSize::Giant => self.chunk_regions(space, region.start())?,
                     _ => index..index + 1,
                 };
                 for state in &mut self.states[regions] {
-                    *state = RegionState::new(Some(size), state.host(), false);
+                    *state = RegionState::new(Some(size.into()), state.host(), false);
                 }
                 return Ok(());
             }
@@ -117,7 +120,8 @@ impl Mappings {
         if state.size() == Some(LeafSize::Giant) {
             return Err(giant(region));
         }
-        self.states[index] = RegionState::new(Some(LeafSize::Huge), state.host(), true);
+        self.end_huge_group(index);
+        self.states[index] = RegionState::new(Some(EntrySize::Huge), state.host(), true);
         set(&mut self.huge_accessed, index);
         Ok(())
     }
@@ -152,7 +156,7 @@ impl Mappings {
         }
         set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
-            *state = RegionState::new(Some(LeafSize::Giant), state.host(), true);
+            *state = RegionState::new(Some(EntrySize::Giant), state.host(), true);
         }
         Ok(())
     }
@@ -182,13 +186,18 @@ impl Mappings {
         &mut self,
         space: SpaceId,
         region: RegionAddr,
-        host: LeafSize,
+        host: impl Into<EntrySize>,
     ) -> Result<(), MappingError> {
+        let host = host.into();
         let index = self.make(space, region.start())?;
         let around = index / REGIONS_PER_CHUNK * REGIONS_PER_CHUNK;
-        if host == LeafSize::Giant || self.states[index].host() == LeafSize::Giant {
+        if host == EntrySize::Giant || self.states[index].host() == EntrySize::Giant {
+            let others = match host {
+                EntrySize::Giant => EntrySize::Giant,
+                _ => EntrySize::Huge,
+            };
             for state in &mut self.states[around..][..REGIONS_PER_CHUNK] {
-                *state = state.with_host(host.max(LeafSize::Huge));
+                *state = state.with_host(others);
             }
         }
         self.states[index] = self.states[index].with_host(host);
@@ -205,6 +214,7 @@ impl Mappings {
     }
 
     fn split_index(&mut self, index: usize) {
+        self.end_huge_group(index);
         let accessed = if is_set(&self.huge_accessed, index) {
             FULL
         } else {
@@ -219,20 +229,24 @@ impl Mappings {
         self.settle(index);
     }
 
-    /// Sets the bits of base pages: present, protected, accessed.
+    /// Sets the bits of base pages: present, protected, accessed. None are in groups.
     fn set_base(&mut self, index: usize, bits: [[u64; WORDS]; 3]) {
         let planes = [&mut self.present, &mut self.protected, &mut self.accessed];
         for (plane, bits) in planes.into_iter().zip(bits) {
             plane[index * WORDS..][..WORDS].copy_from_slice(&bits);
         }
+        if let Some(groups) = self.grouped.get_mut(index) {
+            *groups = 0;
+        }
     }
 
     /// Brings the state of a region of base pages in line with its bits.
-    fn settle(&mut self, index: usize) {
+    pub(super) fn settle(&mut self, index: usize) {
         let present = words(&self.present, index);
-        let size = (present != [0; WORDS]).then_some(LeafSize::Base);
+        let size = (present != [0; WORDS]).then_some(EntrySize::Base);
         let whole = present == FULL && words(&self.protected, index) == [0; WORDS];
         self.states[index] = RegionState::new(size, self.states[index].host(), whole);
+        self.see_groups(index);
     }
 }
 

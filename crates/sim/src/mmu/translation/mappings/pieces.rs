@@ -72,6 +72,9 @@ impl Mappings {
         for plane in [&mut self.present, &mut self.protected, &mut self.accessed] {
             plane.resize(regions * WORDS, 0);
         }
+        if self.groups.base.is_some() {
+            self.grouped.resize(regions, 0);
+        }
         self.huge_accessed.resize(regions / 64, 0);
         self.giant_accessed.resize(chunks.div_ceil(64), 0);
         self.places.push(place);

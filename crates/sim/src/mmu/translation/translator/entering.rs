@@ -3,9 +3,10 @@
 use super::Translator;
 use crate::mmu::translation::access::Access;
 use crate::mmu::translation::lines::Cause;
-use crate::mmu::translation::mappings::{Mappings, SpaceId};
+use crate::mmu::translation::mappings::{Mappings, Membership, SpaceId};
 use crate::mmu::translation::miss::{Miss, Window};
 use crate::mmu::translation::outcome::{Fault, check};
+use crate::mmu::translation::sizes::{EntrySize, Orders};
 
 impl Translator {
     /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
@@ -17,12 +18,13 @@ impl Translator {
         accesses: &[Access],
         window: &mut Window,
     ) -> Entered {
-        let blocks = mappings.blocks(space);
+        let (blocks, orders) = (mappings.blocks(space), mappings.orders());
         let mut entered = Entered::default();
         loop {
             enter_whole(
                 mappings,
                 blocks,
+                orders,
                 accesses,
                 (&mut self.misses, window),
                 &mut entered,
@@ -34,7 +36,12 @@ impl Translator {
                 return entered;
             };
             match find(mappings, blocks, *access) {
-                Ok(found) => (*miss, *window) = found,
+                // What it is held by is seen when all before it are settled.
+                Ok(found) if found.seeming && entered.pages > 0 => return entered,
+                Ok(found) => {
+                    (*miss, *window) = (found.miss, found.window);
+                    entered.seeming = found.seeming;
+                }
                 Err(fault) => {
                     entered.fault = Some(fault);
                     return entered;
@@ -42,6 +49,9 @@ impl Translator {
             }
             entered.accesses += 1;
             entered.pages += 1;
+            if entered.seeming {
+                return entered;
+            }
         }
     }
 }
@@ -55,6 +65,8 @@ pub(super) struct Entered {
     pub(super) pages: usize,
     /// What the next one runs into.
     pub(super) fault: Option<Fault>,
+    /// Whether the one page is of a group that the processor does not see as one yet.
+    pub(super) seeming: bool,
 }
 
 /// Enters accesses up to the first in a region in which something can fault, or until there is a batch: on its own, as
@@ -63,6 +75,7 @@ pub(super) struct Entered {
 fn enter_whole(
     mappings: &Mappings,
     blocks: &[u16],
+    orders: Orders,
     accesses: &[Access],
     (misses, window): (&mut [Miss], &mut Window),
     entered: &mut Entered,
@@ -77,7 +90,7 @@ fn enter_whole(
                 break;
             };
             *miss = Miss::new(page, state, cause(*access));
-            now = Window::new(*access, state.entry(), true);
+            now = Window::new(*access, state.entry(), orders, true);
             pages += 1;
         }
         ahead.next();
@@ -87,18 +100,35 @@ fn enter_whole(
     entered.pages = pages;
 }
 
-/// Finds the page of an access, and what else hits the TLB entry that it needs.
+/// What an access needs.
+pub(super) struct Found {
+    /// Its page.
+    pub(super) miss: Miss,
+    /// What else hits the TLB entry that it needs.
+    pub(super) window: Window,
+    /// Whether it is of a group that the processor does not see as one yet.
+    pub(super) seeming: bool,
+}
+
+/// Finds what an access needs.
 #[inline]
-pub(super) fn find(
-    mappings: &Mappings,
-    blocks: &[u16],
-    access: Access,
-) -> Result<(Miss, Window), Fault> {
+pub(super) fn find(mappings: &Mappings, blocks: &[u16], access: Access) -> Result<Found, Fault> {
     let page = mappings.page_in(blocks, access.address());
-    let state = mappings.state(page);
+    let mut state = mappings.state(page);
     let writable = state.is_whole() || check(mappings, page, state, access)?;
-    let window = Window::new(access, state.entry(), writable);
-    Ok((Miss::new(page, state, cause(access)), window))
+    let mut seeming = false;
+    if state.has_some_groups() {
+        match mappings.membership(page) {
+            Membership::None => {}
+            Membership::Member => state = state.of_group(),
+            Membership::Seeming => seeming = state.host() > EntrySize::Base,
+        }
+    }
+    Ok(Found {
+        miss: Miss::new(page, state, cause(access)),
+        window: Window::new(access, state.entry(), mappings.orders(), writable),
+        seeming,
+    })
 }
 
 #[inline(always)]

@@ -2,11 +2,12 @@
 
 use super::Translator;
 use crate::mmu::translation::counters::TranslationCounters;
-use crate::mmu::translation::lines::Cause;
-use crate::mmu::translation::mappings::Mappings;
+use crate::mmu::translation::lines::{Cause, Loads};
+use crate::mmu::translation::mappings::{Mappings, Mark, Membership};
 use crate::mmu::translation::miss::{Each, Kind, Miss, Own, one_kind};
 use crate::mmu::translation::place::chunk_of;
-use crate::mmu::translation::state::LeafSize;
+use crate::mmu::translation::sizes::{EntrySize, LeafSize};
+use crate::mmu::translation::walker::Walker;
 
 impl Translator {
     /// Takes the pages of a batch, the first ones of what is held, through all levels.
@@ -16,32 +17,67 @@ impl Translator {
         pages: usize,
         counters: &mut TranslationCounters,
     ) {
-        let missed = self.first.filter(&mut self.misses[..pages]);
+        let orders = mappings.orders();
+        let missed = self.first.filter(&mut self.misses[..pages], orders);
         counters.l1_misses += missed as u64;
         let walks = if self.prefetches {
             self.walks.clear();
             for index in 0..missed {
                 let miss = self.misses[index];
                 let size = miss.state().entry();
-                if !self.second.access(miss.page(), size) {
+                if !self.second.access(miss.page(), size, orders) {
                     self.walks.push(miss);
                 }
-                if size == LeafSize::Base {
+                if size == EntrySize::Base {
                     self.prefetch(mappings, miss.page());
                 }
             }
             &self.walks[..]
         } else {
-            let missed = self.second.filter(&mut self.misses[..missed]);
+            let missed = self.second.filter(&mut self.misses[..missed], orders);
             &self.misses[..missed]
         };
         let loads = self.walker.walk(walks, mappings);
+        count_loads(&self.walker, &loads, counters);
         mark(walks, mappings, counters);
-        counters.load_walk_cycles += self.walker.cycles(&loads[Cause::Load as usize]);
-        counters.store_walk_cycles += self.walker.cycles(&loads[Cause::Store as usize]);
-        for (level, count) in counters.walk_loads.iter_mut().enumerate() {
-            *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
+    }
+
+    /// Takes the first page of what is held, which is of a group that the processor does not see as one yet, through all
+    /// levels. What it saw before may still be known; after a walk it may be seen anew.
+    pub(super) fn settle_seeming(
+        &mut self,
+        mappings: &mut Mappings,
+        counters: &mut TranslationCounters,
+    ) {
+        let (miss, orders) = (self.misses[0], mappings.orders());
+        let page = miss.page();
+        let first = self.first.of_size(EntrySize::Base);
+        let sizes = [EntrySize::BaseGroup, EntrySize::Base];
+        if sizes
+            .iter()
+            .any(|size| first.access_known(orders.number(page, *size), *size))
+        {
+            return;
         }
+        counters.l1_misses += 1;
+        let known = sizes
+            .into_iter()
+            .find(|size| self.second.access_known(page, *size, orders));
+        let size = known.unwrap_or_else(|| {
+            let loads = self.walker.walk(&[miss], mappings);
+            count_loads(&self.walker, &loads, counters);
+            let mark = mappings.mark_of(EntrySize::Base);
+            counters.first_touches += mappings.mark_each([(page, 0, mark)].into_iter());
+            let size = if mappings.completes(page) {
+                EntrySize::BaseGroup
+            } else {
+                EntrySize::Base
+            };
+            counters.walks_by_size[size as usize] += 1;
+            self.second.access(page, size, orders);
+            size
+        });
+        first.access(orders.number(page, size), size);
     }
 
     /// Walks for the page after two misses in a row, if it is mapped and not known.
@@ -60,9 +96,25 @@ impl Translator {
             Some(LeafSize::Base) => mappings.page(next).0,
             Some(_) => true,
         };
-        if mapped && state.entry() == LeafSize::Base && !self.second.access(next, LeafSize::Base) {
+        let alone = !state.has_some_groups()
+            || state.host() == EntrySize::Base
+            || mappings.membership(next) == Membership::None;
+        let orders = mappings.orders();
+        if mapped
+            && alone
+            && state.entry() == EntrySize::Base
+            && !self.second.access(next, EntrySize::Base, orders)
+        {
             self.walks.push(Miss::new(next, state, Cause::Prefetch));
         }
+    }
+}
+
+fn count_loads(walker: &Walker, loads: &Loads, counters: &mut TranslationCounters) {
+    counters.load_walk_cycles += walker.cycles(&loads[Cause::Load as usize]);
+    counters.store_walk_cycles += walker.cycles(&loads[Cause::Store as usize]);
+    for (level, count) in counters.walk_loads.iter_mut().enumerate() {
+        *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
     }
 }
 
@@ -71,10 +123,11 @@ fn mark(walks: &[Miss], mappings: &mut Mappings, counters: &mut TranslationCount
     match one_kind(walks) {
         Some((state, cause)) if cause != Cause::Prefetch => {
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
+            let mark = mappings.mark_of(state.own());
             counters.first_touches += match state.leaf() {
-                LeafSize::Base => mark_each(&Each::<0>(cause), walks, mappings),
-                LeafSize::Huge => mark_each(&Each::<1>(cause), walks, mappings),
-                LeafSize::Giant => mark_each(&Each::<2>(cause), walks, mappings),
+                LeafSize::Base => mark_each(&Each::<0>(cause), walks, mappings, |_| mark),
+                LeafSize::Huge => mark_each(&Each::<1>(cause), walks, mappings, |_| mark),
+                LeafSize::Giant => mark_each(&Each::<2>(cause), walks, mappings, |_| mark),
             };
         }
         _ => {
@@ -85,16 +138,23 @@ fn mark(walks: &[Miss], mappings: &mut Mappings, counters: &mut TranslationCount
                     counters.walks_by_size[walk.state().entry() as usize] += 1;
                 }
             }
-            counters.first_touches += mark_each(&Own, walks, mappings);
+            let marks = EntrySize::ALL.map(|own| mappings.mark_of(own));
+            let mark = |walk: Miss| marks[walk.state().own() as usize];
+            counters.first_touches += mark_each(&Own, walks, mappings, mark);
         }
     }
 }
 
 /// Sets access bits; so many were clear.
 #[inline(never)]
-fn mark_each(kind: &impl Kind, walks: &[Miss], mappings: &mut Mappings) -> u64 {
+fn mark_each(
+    kind: &impl Kind,
+    walks: &[Miss],
+    mappings: &mut Mappings,
+    mark: impl Fn(Miss) -> Mark,
+) -> u64 {
     let made = walks
         .iter()
         .filter(|walk| kind.cause(**walk) != Cause::Prefetch);
-    mappings.mark_each(made.map(|walk| (walk.page(), kind.leaf(*walk))))
+    mappings.mark_each(made.map(|walk| (walk.page(), kind.leaf(*walk), mark(*walk))))
 }

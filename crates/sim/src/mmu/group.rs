@@ -1,0 +1,66 @@
+//! Groups of neighbouring pages that one TLB entry can hold.
+
+use super::error::MmuError;
+use serde::{Deserialize, Serialize};
+
+/// Neighbours, naturally aligned, that one TLB entry can hold, though each has an entry of its own in the page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Binary logarithm of how many they are: 2 to 6 of base pages (4 is 64 KiB), 1 to 6 of huge pages.
+    pub order: u32,
+    /// What makes them one entry.
+    pub condition: GroupCondition,
+}
+
+/// What makes neighbouring pages one TLB entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupCondition {
+    /// The walker sees, in the line of the page table that it has loaded, that frames are contiguous and all else is
+    /// alike, access bits included: AMD. Each page keeps its access bit, and neighbours become one entry once all of
+    /// them have theirs set.
+    Contiguous,
+    /// The kernel has marked the entries of all of them: the contiguous bit of Arm, N of RISC-V's Svnapot. To software
+    /// they have one access bit: the walker may set that of any of them, and kernels read all and clear all (Linux,
+    /// `arch/arm64/mm/contpte.c`: `contpte_ptep_get`, `contpte_ptep_test_and_clear_young`).
+    Marked,
+}
+
+/// The groups that a processor knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Groups {
+    /// Of base pages. They are where base pages are in the TLBs, one entry each.
+    pub base: Option<Group>,
+    /// Of huge pages. They are where huge pages are.
+    pub huge: Option<Group>,
+}
+
+impl Groups {
+    /// None.
+    pub const NONE: Self = Self {
+        base: None,
+        huge: None,
+    };
+
+    /// Refuses orders out of range, and groups of huge pages that aren't marked; `owner` is whose groups they are.
+    pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {
+        match self.can_be() {
+            true => Ok(()),
+            false => Err(MmuError::Processor {
+                processor: owner,
+                part: "a group of pages",
+                allowed: "of order 2 to 6 of base pages, 1 to 6 and marked of huge pages",
+            }),
+        }
+    }
+
+    fn can_be(&self) -> bool {
+        let base = self.base.is_none_or(|base| (2..=6).contains(&base.order));
+        let huge = self.huge.is_none_or(|huge| {
+            (1..=6).contains(&huge.order) && huge.condition == GroupCondition::Marked
+        });
+        base && huge
+    }
+}

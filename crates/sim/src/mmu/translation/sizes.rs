@@ -1,0 +1,154 @@
+//! Sizes of pages and of TLB entries.
+
+use super::super::group::Groups;
+use super::super::page::PageSize;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+use serde::Serialize;
+
+/// Size of what one entry at the end of a walk maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum LeafSize {
+    /// 4 KiB.
+    Base = 0,
+    /// 2 MiB.
+    Huge = 1,
+    /// 1 GiB.
+    Giant = 2,
+}
+
+impl LeafSize {
+    /// In bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Base => BASE_PAGE_BYTES,
+            Self::Huge => HUGE_PAGE_BYTES,
+            Self::Giant => 1 << 30,
+        }
+    }
+}
+
+/// Size of what one TLB entry holds, the smallest first: a page, or a [group](crate::mmu::Group) of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum EntrySize {
+    /// 4 KiB.
+    Base = 0,
+    /// A group of base pages.
+    BaseGroup = 1,
+    /// 2 MiB.
+    Huge = 2,
+    /// A group of huge pages.
+    HugeGroup = 3,
+    /// 1 GiB.
+    Giant = 4,
+}
+
+impl EntrySize {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Base,
+        Self::BaseGroup,
+        Self::Huge,
+        Self::HugeGroup,
+        Self::Giant,
+    ];
+
+    /// The size of each of its pages.
+    #[inline]
+    pub const fn leaf(self) -> LeafSize {
+        match self {
+            Self::Base | Self::BaseGroup => LeafSize::Base,
+            Self::Huge | Self::HugeGroup => LeafSize::Huge,
+            Self::Giant => LeafSize::Giant,
+        }
+    }
+
+    /// What is less than 3 bits of a number, 5 and more as 4.
+    #[inline]
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        // Looked up, as sizes of pages that differ can't be foreseen.
+        static SIZES: [EntrySize; 8] = {
+            let [base, base_group, huge, huge_group, giant] = EntrySize::ALL;
+            [
+                base, base_group, huge, huge_group, giant, giant, giant, giant,
+            ]
+        };
+        SIZES[(bits & 7) as usize]
+    }
+}
+
+impl From<LeafSize> for EntrySize {
+    fn from(size: LeafSize) -> Self {
+        match size {
+            LeafSize::Base => Self::Base,
+            LeafSize::Huge => Self::Huge,
+            LeafSize::Giant => Self::Giant,
+        }
+    }
+}
+
+impl From<PageSize> for LeafSize {
+    fn from(size: PageSize) -> Self {
+        match size {
+            PageSize::Base => Self::Base,
+            PageSize::Huge => Self::Huge,
+        }
+    }
+}
+
+/// How many base pages there are in an entry of each size, as a binary logarithm: by [`EntrySize`], a byte each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Orders(u64);
+
+impl Orders {
+    pub(super) fn new(groups: Groups) -> Self {
+        let order =
+            |group: Option<super::super::group::Group>| group.map_or(0, |group| group.order);
+        let orders = [0, order(groups.base), 9, 9 + order(groups.huge), 18];
+        let bytes = orders.into_iter().zip(0..);
+        Self(bytes.fold(0, |all, (order, byte)| all | u64::from(order) << (8 * byte)))
+    }
+
+    /// Of entries of a size.
+    #[inline(always)]
+    pub(super) const fn of(self, size: EntrySize) -> u32 {
+        (self.0 >> (8 * size as u32)) as u32 & 0xff
+    }
+
+    /// The number of the entry of a size that a base page is in.
+    #[inline(always)]
+    pub(super) const fn number(self, page: u32, size: EntrySize) -> u32 {
+        page >> self.of(size)
+    }
+
+    /// Bytes of an entry of a size.
+    #[inline(always)]
+    pub(super) const fn bytes(self, size: EntrySize) -> u64 {
+        BASE_PAGE_BYTES << self.of(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::group::{Group, GroupCondition};
+    use super::*;
+
+    #[test]
+    fn orders_are_those_of_pages_and_groups() {
+        let group = |order| {
+            let condition = GroupCondition::Marked;
+            Some(Group { order, condition })
+        };
+        let orders = Orders::new(Groups {
+            base: group(4),
+            huge: group(4),
+        });
+        let kib = EntrySize::ALL.map(|size| orders.bytes(size) >> 10);
+        assert_eq!(kib, [4, 64, 2 << 10, 32 << 10, 1 << 20]);
+        assert_eq!(orders.number(0x12345, EntrySize::BaseGroup), 0x1234);
+        assert_eq!(orders.number(0x12345, EntrySize::HugeGroup), 0x9);
+        for (bits, size) in (0..).zip(EntrySize::ALL) {
+            assert_eq!((EntrySize::from_bits(bits), size as u32), (size, bits));
+            assert!(size.leaf().bytes() <= orders.bytes(size));
+        }
+    }
+}
