@@ -211,13 +211,15 @@ impl Server {
             let Some(next) = policy.next_promotion(now) else {
                 break;
             };
-            let done = self.kernel.promote(self.space, next.region, Payer::Manager);
+            let done = self
+                .kernel
+                .promote(self.space, next.region, next.order, Payer::Manager);
             policy.settle(
                 process,
                 next.region,
                 done.as_ref().ok().map(|d| d.paid.time),
             );
-            if matches!(done, Err(KernelError::NoHugeFrame(..))) {
+            if matches!(done, Err(KernelError::NoFrames(..))) {
                 break;
             }
         }

@@ -25,6 +25,12 @@ impl PageBits {
         bits
     }
 
+    /// The same in runs of `run` pages (a power of two), each naturally aligned.
+    pub fn spread_runs(count: u16, run: u16) -> Self {
+        let order = run.checked_ilog2().unwrap_or(0);
+        Self::spread(count >> order).widened(order)
+    }
+
     /// A bit for each page, the first lowest.
     pub(crate) fn words(self) -> [u64; WORDS] {
         self.0
@@ -144,6 +150,32 @@ impl PageBits {
         Some((first, end.unwrap_or(PAGES_PER_REGION) - first))
     }
 
+    /// All pages of the naturally aligned blocks of 2^`order` pages (`order`: 0-9) that any of these is in.
+    pub(crate) fn widened(mut self, order: u32) -> Self {
+        if order >= u64::BITS.ilog2() {
+            let words = 1 << (order - u64::BITS.ilog2()).min(WORDS.ilog2());
+            for block in self.0.chunks_mut(words) {
+                let any = block.iter().any(|word| *word != 0);
+                block.fill(if any { u64::MAX } else { 0 });
+            }
+            return self;
+        }
+        let pages = 1 << order;
+        let ones = u64::MAX >> (u64::BITS - pages);
+        // The first page of each block.
+        let firsts = u64::MAX / ones;
+        for word in &mut self.0 {
+            let any = (0..order).fold(*word, |any, step| any | any >> (1 << step));
+            *word = (any & firsts) * ones;
+        }
+        self
+    }
+
+    /// Those in naturally aligned blocks of 2^`order` pages (`order`: 0-9) that are here in full.
+    pub(crate) fn whole_blocks(self, order: u32) -> Self {
+        Self::FULL.minus(Self::FULL.minus(self).widened(order))
+    }
+
     /// All runs of neighbours, in ascending order.
     pub(crate) fn each_run(self) -> impl Iterator<Item = (u16, u16)> {
         let mut from = 0;
@@ -182,6 +214,10 @@ mod tests {
         }
         assert_eq!(PageBits::spread(512), PageBits::FULL);
         assert_eq!(PageBits::spread(256).runs(), 256);
+        let runs = PageBits::spread_runs(64, 16);
+        assert_eq!((runs.count(), runs.runs()), (64, 4));
+        assert_eq!(PageBits::spread_runs(512, 16), PageBits::FULL);
+        assert_eq!(PageBits::spread_runs(77, 1), PageBits::spread(77));
     }
 
     #[test]
@@ -216,6 +252,33 @@ mod tests {
         assert_eq!(bits.each_run().collect::<Vec<_>>(), [(3, 4), (100, 60)]);
         assert_eq!(bits.next_run(5), Some((5, 2)));
         assert_eq!(bits.next_run(160), None);
+    }
+
+    #[test]
+    fn blocks_are_those_of_any_or_of_all_pages() {
+        let sets = [
+            PageBits::EMPTY,
+            PageBits::FULL,
+            PageBits::spread(5),
+            PageBits::range(3, 70),
+            PageBits::range(64, 321),
+            PageBits::range(511, 1),
+        ];
+        for (set, order) in sets
+            .into_iter()
+            .flat_map(|set| (0..10).map(move |o| (set, o)))
+        {
+            let (wide, whole) = (set.widened(order), set.whole_blocks(order));
+            for page in 0..PAGES_PER_REGION {
+                let block = PageBits::range(page >> order << order, 1 << order);
+                assert_eq!(
+                    wide.contains(page),
+                    !block.and(set).is_empty(),
+                    "{page} {order}"
+                );
+                assert_eq!(whole.contains(page), block.within(set), "{page} {order}");
+            }
+        }
     }
 
     #[test]

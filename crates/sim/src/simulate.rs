@@ -151,6 +151,7 @@ impl Setup {
             page_table_levels: self.page_table_levels,
             cores: self.cores,
             faults: system.faults(),
+            promotable: system.promotable(&self.processor),
             costs: self.costs,
             zeroing: zeroing(system),
             fault_ahead: fills(system),
@@ -160,6 +161,7 @@ impl Setup {
             merging: self.merging,
             guests: Some(GuestSpec {
                 faults: inside.faults(),
+                promotable: inside.promotable(&self.processor),
                 zeroing: zeroing(inside),
                 fault_ahead: fills(inside),
                 fragmented: self.guest_fragmented,

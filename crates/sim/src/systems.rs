@@ -2,12 +2,16 @@
 
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
-    Defrag, FaultPolicy, FreeBsd, HawkEyeBase, HawkEyeHuge, IngensFaults, LinuxBase, LinuxThp,
-    Unzeroed,
+    Defrag, Enabled, FaultPolicy, FreeBsd, HawkEyeBase, HawkEyeHuge, HawkEyeSizes, IngensFaults,
+    LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES, Unzeroed,
 };
+use crate::mmu::Processor;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
-use hawkeye_policy::{BloatThreshold, CpuBudget, PAGES_PER_REGION, Rate, SettingError, Watermarks};
+use hawkeye_policy::{
+    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, SettingError,
+    Watermarks,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -28,6 +32,8 @@ pub struct System {
     /// For Ingens: share of a region that must be in use, in per cent.
     utilisation_percent: Option<f64>,
     zeroes_ahead: bool,
+    /// Promotions can have any size that a TLB entry of the processor has, and not only that of a huge page.
+    many_sizes: bool,
     /// Memory can be filled ahead of programs in its place.
     fills_ahead: bool,
     recovers: bool,
@@ -46,6 +52,7 @@ const PLAIN: System = System {
     policy: "none",
     utilisation_percent: None,
     zeroes_ahead: false,
+    many_sizes: false,
     fills_ahead: false,
     recovers: false,
     budgeted: false,
@@ -70,25 +77,48 @@ const INGENS: System = System {
     ..PLAIN
 };
 
+/// `defrag`'s default since 4.6. In the paper's fragmented runs programs start under base pages too.
+const NOBODY_WAITS: LinuxThp = LinuxThp {
+    enabled: Enabled::Always,
+    defrag: Defrag::Madvise,
+};
+
 /// All systems.
-pub const SYSTEMS: [System; 13] = [
+pub const SYSTEMS: [System; 16] = [
     PLAIN,
     System {
         name: "linux",
         about: "Linux with huge pages at first faults, and khugepaged; nobody waits for compaction in a fault",
-        // The default since 4.6. In the paper's fragmented runs programs start under base pages too.
-        faults: || {
-            Arc::new(LinuxThp {
-                defrag: Defrag::Madvise,
-                ..LinuxThp::default()
-            })
-        },
+        faults: || Arc::new(NOBODY_WAITS),
         policy: "linux",
         ..PLAIN
     },
     System {
         name: "linux-async",
         about: "Linux with khugepaged alone: base pages at faults",
+        policy: "linux",
+        ..PLAIN
+    },
+    System {
+        name: "linux-mthp-64kb",
+        about: "Linux with pages of 64 KiB at faults, and no others but base pages",
+        faults: || {
+            Arc::new(LinuxMthp {
+                huge: None,
+                sizes: PageOrders::NONE.with(PageOrder::CONTIGUOUS),
+            })
+        },
+        ..PLAIN
+    },
+    System {
+        name: "linux-mthp",
+        about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
+        faults: || {
+            Arc::new(LinuxMthp {
+                huge: Some(NOBODY_WAITS),
+                sizes: MTHP_SIZES,
+            })
+        },
         policy: "linux",
         ..PLAIN
     },
@@ -143,6 +173,15 @@ pub const SYSTEMS: [System; 13] = [
         ..HAWKEYE
     },
     System {
+        name: "hawkeye-sizes",
+        about: "the same, offered every page size of the processor's TLB, and 16 KiB to 1 MiB at faults in place of huge pages",
+        faults: || Arc::new(HawkEyeSizes),
+        policy: "hawkeye",
+        many_sizes: true,
+        budgeted: true,
+        ..HAWKEYE
+    },
+    System {
         name: "unzeroed-4k",
         about: "what zeroing costs: base pages that nobody zeroes (nobody runs that)",
         faults: || Arc::new(Unzeroed::Base),
@@ -192,6 +231,15 @@ impl System {
     /// The thread that zeroes free memory, where it has one.
     pub fn zeroing(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)
+    }
+
+    /// Sizes that its promotions can have on a processor.
+    pub fn promotable(&self, processor: &Processor) -> PageOrders {
+        if self.many_sizes {
+            processor.entry_orders()
+        } else {
+            PageOrders::HUGE
+        }
     }
 
     /// Whether memory can be filled ahead of programs, which kernels without such a thread can do instead.

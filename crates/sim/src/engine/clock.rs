@@ -128,7 +128,7 @@ impl Engine {
             match program.run(&mut self.kernel, turn, measuring) {
                 Ok(left_ns) => {
                     program.note(&self.kernel);
-                    program.chart(now);
+                    program.chart(&self.kernel, now);
                     if program.current().is_none() {
                         self.end(index, Outcome::Done, turn.at(left_ns));
                     }
@@ -167,6 +167,7 @@ impl Engine {
         };
         program.note(&self.kernel);
         program.note_useful(&self.kernel);
+        program.note_sizes(&self.kernel, at);
         program.life = Life::Ended(outcome, at);
         // Freeing everything is paid after its end.
         if let Err(error) = self.kernel.exit(program.space) {
@@ -179,26 +180,7 @@ impl Engine {
     pub(super) fn debug_check(&self) {
         #[cfg(debug_assertions)]
         for program in self.programs.iter().filter(|p| p.is_alive()) {
-            for sample in self.kernel.samples(program.space).unwrap_or_default() {
-                let size = program.seen.size(program.seen_space, sample.region);
-                let huge = size == Some(crate::mmu::translation::LeafSize::Huge);
-                assert_eq!(
-                    huge,
-                    sample.is_huge(),
-                    "{} of {}",
-                    sample.region,
-                    program.id
-                );
-                let seen = program.seen.present(program.seen_space, sample.region);
-                let pages: u32 = seen.iter().map(|word| word.count_ones()).sum();
-                let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
-                assert!(
-                    huge || pages == there,
-                    "{} of {}",
-                    sample.region,
-                    program.id
-                );
-            }
+            program.debug_check(&self.kernel);
         }
         #[cfg(debug_assertions)]
         for guest in &self.guests {

@@ -1,14 +1,16 @@
 //! What sampling sees of a program: its regions, with access bits as all accesses of the window would have set them.
 
 use super::accesses::{Exposure, touched};
+use super::measuring::Walks;
 use super::program::{Program, Viewer, Window};
 use crate::bits::PageBits;
 use crate::kernel::Kernel;
-use crate::mmu::translation::LeafSize;
+use crate::mmu::GroupCondition;
+use crate::mmu::translation::{EntrySize, LeafSize};
 use crate::rng::Rng;
 use hawkeye_policy::{
-    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample,
-    RegionAddr, RegionSample, Terms,
+    CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, PageOrders,
+    ProcessSample, RegionAddr, RegionSample, Terms,
 };
 use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
@@ -21,8 +23,8 @@ pub(super) struct Part {
     exposure: Exposure,
     /// Times that each page in use was accessed, on average.
     times: f64,
-    /// Walks for each page in use under base pages, per second of CPU time.
-    walks_per_page: f64,
+    /// Walks for each page in use, per second of CPU time, by the size of the TLB entry that it is in.
+    walks_per_page: Walks,
 }
 
 /// What all accesses of a window did to a region.
@@ -33,8 +35,10 @@ pub(super) struct Marked {
     pub(super) chance: f64,
     /// Times that each was, on average.
     pub(super) times: f64,
-    /// Walks for all its pages, per second of CPU time.
+    /// Walks for all its pages, per second of CPU time, if they are base pages.
     pub(super) walks_per_s: f64,
+    /// The same if it is one page, or part of one.
+    large_walks_per_s: f64,
     /// Accessed pages lie side by side.
     swept: bool,
     /// Pages in use.
@@ -54,8 +58,16 @@ impl Marked {
 
 impl Program {
     /// What a sample shows at `now`.
-    pub(super) fn observe(&mut self, kernel: &Kernel, now: Duration) -> ProcessSample {
+    pub(super) fn observe(
+        &mut self,
+        kernel: &Kernel,
+        now: Duration,
+        promotable: PageOrders,
+    ) -> ProcessSample {
         let mut regions = kernel.samples(self.space).unwrap_or_default();
+        // What could never be huge is no region of a process (`OutsideRegions`).
+        regions.retain(|sample| kernel.holds_region(self.space, sample.region));
+        let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&Viewer::Manager);
         let source = if window.is_some() {
             CoverageSource::AccessBits
@@ -68,7 +80,12 @@ impl Program {
                 sample.present = self.faulted(kernel, sample.region).count();
             }
             match &window {
-                Some(window) => self.mark(sample, kernel, window, &parts),
+                Some(window) => {
+                    let large_walks = self.mark(sample, kernel, window, &parts);
+                    if beyond_huge && sample.is_huge() {
+                        sample.walks_per_s = large_walks as u32;
+                    }
+                }
                 None => {
                     sample.accessed = sample.present;
                     sample.runs = u16::from(sample.present > 0);
@@ -78,7 +95,7 @@ impl Program {
         let lasted_ns = |w: &Window| now.saturating_sub(w.opened).as_nanos() as f64;
         let ran = window.as_ref().filter(|w| w.tally.cycles > 0.0);
         let sample = ProcessSample {
-            outside: OutsideRegions::default(),
+            outside: kernel.outside(self.space).unwrap_or_default(),
             faults: kernel
                 .space_figures(self.space)
                 .ok()
@@ -114,24 +131,59 @@ impl Program {
         let parts = exposed.filter_map(|exposed| {
             let source = &exposed.source;
             let lot = self.lots.get(source.lot)?;
-            let base = source.regions.clone().filter(|number| {
-                // What one TLB entry holds: in a virtual machine the host may have less than the guest.
-                let region = lot.region(*number);
-                let size = self.seen.size(self.seen_space, region);
-                let host = self.seen.host(self.seen_space, region);
-                size.map(|size| size.min(host.leaf())) == Some(LeafSize::Base)
-            });
-            let base_pages: u64 = base.map(|n| u64::from(lot.used(n).count())).sum();
+            let mut in_use = [0_u64; EntrySize::ALL.len()];
+            for number in source.regions.clone() {
+                let sizes = self.entries(lot.region(number), lot.used(number));
+                for (sum, pages) in in_use.iter_mut().zip(sizes) {
+                    *sum += u64::from(pages);
+                }
+            }
+            let mut walks_per_page = exposed.walks;
+            for (walks, pages) in walks_per_page.iter_mut().zip(in_use) {
+                *walks = *walks / cpu_s / pages.max(1) as f64;
+            }
             let pages = lot.count_used(source.regions.clone());
             Some(Part {
                 lot: source.lot,
                 regions: source.regions.clone(),
                 exposure: source.exposure(exposed.accesses),
                 times: exposed.accesses / pages.max(1) as f64,
-                walks_per_page: exposed.base_walks / cpu_s / base_pages.max(1) as f64,
+                walks_per_page,
             })
         });
         parts.collect()
+    }
+
+    /// How many of these pages of a region are in TLB entries of each size.
+    fn entries(&self, region: RegionAddr, pages: PageBits) -> [u16; EntrySize::ALL.len()] {
+        let mut entries = [0; EntrySize::ALL.len()];
+        let Some(size) = self.seen.size(self.seen_space, region) else {
+            return entries;
+        };
+        // In a virtual machine the host may have less than the guest.
+        let host = self.seen.host(self.seen_space, region);
+        let whole = match size {
+            LeafSize::Base => None,
+            LeafSize::Huge if self.seen.is_in_huge_group(self.seen_space, region) => {
+                Some(EntrySize::HugeGroup)
+            }
+            size => Some(size.into()),
+        };
+        let grouped = match whole {
+            Some(_) => PageBits::EMPTY,
+            None => self.grouped(region).and(pages),
+        };
+        let mut add = |size: EntrySize, pages: u16| {
+            if let Some(sum) = entries.get_mut(size.min(host) as usize) {
+                *sum += pages;
+            }
+        };
+        add(EntrySize::BaseGroup, grouped.count());
+        add(
+            whole.unwrap_or(EntrySize::Base),
+            pages.minus(grouped).count(),
+        );
+        entries
     }
 
     /// What a window's accesses did to a region; nothing if it is in no area.
@@ -147,7 +199,11 @@ impl Program {
         let known = window.touched.get(&region);
         let traced = window.walks.get(&region).copied().unwrap_or(0.0);
         let used = held.used(number);
-        let (mut missed, mut times, mut walks, mut swept) = (1.0, 0.0, 0.0, false);
+        let (mut missed, mut times, mut swept) = (1.0, 0.0, false);
+        let (mut per_single, mut per_grouped, mut large_walks) = (0.0, 0.0, 0.0);
+        let entries = self.entries(region, used);
+        let [_, grouped, large @ ..] = entries.map(f64::from);
+        let single = f64::from(used.count()) - grouped;
         for part in parts {
             if part.lot != lot || !part.regions.contains(&number) {
                 continue;
@@ -156,28 +212,33 @@ impl Program {
             missed *= 1.0 - chance;
             swept |= matches!(part.exposure, Exposure::Swept { .. });
             times += if chance > 0.0 { part.times } else { 0.0 };
-            walks += part.walks_per_page;
+            let [of_single, of_grouped, per_large @ ..] = part.walks_per_page;
+            per_single += of_single;
+            per_grouped += of_grouped;
+            let each = per_large.iter().zip(large);
+            large_walks += each.map(|(walks, pages)| walks * pages).sum::<f64>();
         }
         Some(Marked {
             touched: known.copied().unwrap_or(PageBits::EMPTY),
             chance: 1.0 - missed,
             times,
-            walks_per_s: walks * f64::from(used.count()) + traced / cpu_s(window),
+            walks_per_s: per_single * single + per_grouped * grouped + traced / cpu_s(window),
+            large_walks_per_s: large_walks,
             swept,
             used,
         })
     }
 
-    /// Sets the figures of accesses of one region.
+    /// Sets the figures of accesses of one region; returns its walks if it is one page or part of one, per second of CPU time.
     fn mark(
         &mut self,
         sample: &mut RegionSample,
         kernel: &Kernel,
         window: &Window,
         parts: &[Part],
-    ) {
+    ) -> f64 {
         let Some(marked) = self.marked(sample.region, window, parts) else {
-            return;
+            return 0.0;
         };
         let known = marked.touched;
         if sample.is_huge() {
@@ -186,20 +247,71 @@ impl Program {
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };
             sample.runs = u16::from(any);
             sample.walks_per_s = 0;
-            return;
+            return marked.large_walks_per_s;
         }
         let there = self.faulted(kernel, sample.region);
-        let left = there.minus(known).count();
-        let drawn = draw(left, marked.chance, &mut self.rng);
-        sample.accessed = known.count() + drawn;
+        let together = self.accessed_together(sample.region);
+        let alone = together.map_or(there, |(pages, _)| there.minus(pages));
+        let left = alone.minus(known).count();
+        let mut drawn = draw(left, marked.chance, &mut self.rng);
+        let mut scattered = f64::from(drawn);
+        sample.accessed = known.and(alone).count() + drawn;
+        if let Some((pages, order)) = together {
+            let group = 1 << order;
+            let accessed = self.groups_accessed((pages, order), there, &marked);
+            sample.accessed += accessed * group;
+            drawn += accessed * group;
+            scattered += f64::from(accessed);
+        }
         sample.walks_per_s = marked.walks_per_s as u32;
         // Runs of pages drawn independently; what is swept or known is one.
         let share = f64::from(drawn) / f64::from(PAGES_PER_REGION);
-        let scattered = (f64::from(drawn) * (1.0 - share)).round() as u16;
+        let scattered = (scattered * (1.0 - share)).round() as u16;
         sample.runs = match sample.accessed {
             0 => 0,
             _ => marked.runs(scattered).max(1),
         };
+        marked.large_walks_per_s
+    }
+
+    /// Base pages of a region that are in groups, as the processor has them.
+    fn grouped(&self, region: RegionAddr) -> PageBits {
+        let Some(group) = self.seen.groups().base else {
+            return PageBits::EMPTY;
+        };
+        let groups = self.seen.base_groups(self.seen_space, region);
+        let size = 1 << group.order;
+        let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
+        all.fold(PageBits::EMPTY, |pages, number| {
+            pages.or(PageBits::range(number * size, size))
+        })
+    }
+
+    /// Pages in groups that have one access bit for all their pages, and the order of these groups.
+    fn accessed_together(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
+        let group = self.seen.groups().base?;
+        let marked = group.condition == GroupCondition::Marked;
+        let pages = marked.then(|| self.grouped(region))?;
+        (!pages.is_empty()).then_some((pages, group.order))
+    }
+
+    /// How many of a region's groups were accessed: those of which any of the pages that are used was.
+    fn groups_accessed(
+        &mut self,
+        (pages, order): (PageBits, u32),
+        there: PageBits,
+        marked: &Marked,
+    ) -> u16 {
+        let known = marked.touched.and(pages).widened(order);
+        let mut accessed = known.count() >> order;
+        for (first, count) in pages.minus(known).each_run() {
+            for first in (first..first + count).step_by(1 << order) {
+                let used = there.and(PageBits::range(first, 1 << order)).count();
+                let none = (1.0 - marked.chance).powi(used.into());
+                accessed += u16::from(self.rng.chance(1.0 - none));
+            }
+        }
+        accessed
     }
 }
 

@@ -47,6 +47,21 @@ pub struct Moment {
     pub huge_bytes: u64,
 }
 
+/// Pages of one size in a program's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SizeFigures {
+    /// Which size, in bytes.
+    pub page_bytes: u64,
+    /// First touches that mapped one.
+    pub faults: u64,
+    /// First touches that should have, and got less because memory for it was not free.
+    pub fallbacks: u64,
+    /// Memory mapped by them at the end, in bytes.
+    pub mapped_end_bytes: u64,
+    /// The same on average over the program's time.
+    pub mapped_mean_bytes: u64,
+}
+
 /// One program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramFigures {
@@ -62,6 +77,8 @@ pub struct ProgramFigures {
     pub overhead_percent: f64,
     /// Page faults.
     pub faults: u64,
+    /// Its pages by size, the smallest first: sizes that it ever had, or was to have.
+    pub sizes: Vec<SizeFigures>,
     /// Time in page faults while it filled memory, in seconds.
     pub fault_s: f64,
     /// Time that it waited for the kernel, in seconds.

@@ -1,7 +1,7 @@
 //! Where a program's areas lie, and which of their pages it uses.
 
 use crate::bits::PageBits;
-use crate::workloads::Area;
+use crate::workloads::{Area, Pieces};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 
@@ -19,6 +19,9 @@ pub(super) struct Lot {
     pub(super) name: String,
     pub(super) start: u64,
     used: Vec<PageBits>,
+    pieces: Option<Pieces>,
+    /// Of pieces, those that were given back.
+    gone: Vec<PageBits>,
 }
 
 /// Lots for areas in ascending order.
@@ -33,6 +36,8 @@ pub(super) fn lots(areas: &[Area]) -> Vec<Lot> {
                 name: area.name.clone(),
                 start,
                 used: vec![PageBits::EMPTY; regions as usize],
+                pieces: area.pieces,
+                gone: vec![PageBits::EMPTY; area.pieces.map_or(0, |_| regions as usize)],
             };
             start += regions * HUGE_PAGE_BYTES + GAP;
             lot
@@ -43,6 +48,64 @@ pub(super) fn lots(areas: &[Area]) -> Vec<Lot> {
 impl Lot {
     pub(super) fn bytes(&self) -> Range<u64> {
         self.start..self.start + self.used.len() as u64 * HUGE_PAGE_BYTES
+    }
+
+    /// What is to be mapped at first: all of it, or its pieces.
+    pub(super) fn mappings(&self) -> Vec<Range<u64>> {
+        match self.pieces {
+            None => vec![self.bytes()],
+            Some(_) => (0..self.used.len())
+                .flat_map(|number| {
+                    let region = self.region(number);
+                    self.pieces(number)
+                        .map(move |piece| addresses(region, piece))
+                })
+                .collect(),
+        }
+    }
+
+    /// Whether it is made of pieces.
+    pub(super) fn is_in_pieces(&self) -> bool {
+        self.pieces.is_some()
+    }
+
+    /// The mappings in a region: all of it, or pieces.
+    pub(super) fn pieces(&self, number: usize) -> impl Iterator<Item = PageBits> + use<> {
+        let region = HUGE_PAGE_BYTES;
+        let (size, every) = self.pieces.map_or((region, region), |pieces| {
+            (pieces.size.0, pieces.size.0 + pieces.hole.0)
+        });
+        let there = number < self.used.len();
+        let starts = (0..region).step_by(every as usize).filter(move |_| there);
+        starts.map(move |start| {
+            let pages = |bytes: u64| (bytes / BASE_PAGE_BYTES) as u16;
+            PageBits::range(pages(start), pages(size))
+        })
+    }
+
+    /// Pages of a region that are mapped.
+    pub(super) fn mapped(&self, number: usize) -> PageBits {
+        let all = self.pieces(number).fold(PageBits::EMPTY, PageBits::or);
+        all.minus(self.gone.get(number).copied().unwrap_or(PageBits::EMPTY))
+    }
+
+    /// A piece was given back.
+    pub(super) fn give_back(&mut self, number: usize, piece: PageBits) {
+        self.drop_pages(number, piece);
+        if let Some(gone) = self.gone.get_mut(number) {
+            *gone = gone.or(piece);
+        }
+    }
+
+    /// Pieces of a region that were given back and are to be mapped anew.
+    pub(super) fn take_gone(&mut self, number: usize) -> Vec<Range<u64>> {
+        let gone = self.gone.get_mut(number).map(std::mem::take);
+        let gone = gone.unwrap_or_default();
+        let region = self.region(number);
+        let pieces = self
+            .pieces(number)
+            .filter(|piece| !piece.and(gone).is_empty());
+        pieces.map(|piece| addresses(region, piece)).collect()
     }
 
     /// Regions of a part, by number; one at the least.
@@ -95,4 +158,11 @@ impl Lot {
     pub(super) fn address(&self, page: u64) -> u64 {
         self.start + page * BASE_PAGE_BYTES
     }
+}
+
+/// Where neighbouring pages of a region are.
+pub(super) fn addresses(region: RegionAddr, pages: PageBits) -> Range<u64> {
+    let (first, count) = pages.next_run(0).unwrap_or_default();
+    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+    start..start + u64::from(count) * BASE_PAGE_BYTES
 }

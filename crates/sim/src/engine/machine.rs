@@ -12,10 +12,10 @@ use crate::kernel::{
     Kernel, KernelCosts, KernelSpec, KernelThread, MergeSpec, SwapSpec, ZeroingSpec,
 };
 use crate::memory::Fragmenter;
-use crate::mmu::Processor;
 use crate::mmu::translation::Levels;
+use crate::mmu::{Groups, Processor};
 use crate::workloads::{Process, Workload};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct EngineSpec {
     pub cores: u32,
     /// What the kernel does at page faults.
     pub faults: Arc<dyn FaultPolicy>,
+    /// Sizes of pages that a promotion can have.
+    pub promotable: PageOrders,
     /// What things cost.
     pub costs: KernelCosts,
     /// The thread that zeroes free memory, if there is one.
@@ -62,6 +64,8 @@ pub struct EngineSpec {
 pub struct GuestSpec {
     /// What their kernels do at page faults.
     pub faults: Arc<dyn FaultPolicy>,
+    /// Sizes of pages that promotions in them can have.
+    pub promotable: PageOrders,
     /// Their threads that zero free memory, if there are any.
     pub zeroing: Option<ZeroingSpec>,
     /// Whether memory is filled ahead of their programs.
@@ -80,6 +84,9 @@ impl EngineSpec {
 pub struct Engine {
     pub(super) kernel: Kernel,
     pub(super) cores: u32,
+    /// Sizes that a TLB entry can have beside that of a base page.
+    pub(super) entries: PageOrders,
+    pub(super) promotable: PageOrders,
     pub(super) measuring: Measuring,
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
@@ -156,7 +163,7 @@ impl Engine {
             kernel.fragment(spec.fragmented, Fragmenter::PageCache, spec.seed);
         }
         kernel.set_merging(spec.merging);
-        kernel.record_remapped();
+        kernel.record_remapped(spec.processor.groups != Groups::NONE);
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {
@@ -183,6 +190,8 @@ impl Engine {
         Ok(Self {
             kernel,
             cores: spec.cores,
+            entries: spec.processor.entry_orders(),
+            promotable: spec.promotable,
             measuring: Measuring {
                 accesses: spec.sample,
                 ghz: spec.processor.ghz,

@@ -8,8 +8,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    Scope,
+    HUGE_PAGE_BYTES, MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
@@ -42,15 +42,22 @@ impl Engine {
         self.spend(time);
     }
 
-    /// The kernel changed a region of a process: the processor learns of it, and its program waits for `locked`.
+    /// The kernel changed memory of a process, so much around a region: the processor learns of it, and its program waits
+    /// for `locked`.
     fn changed(
         &mut self,
         id: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         locked: Duration,
     ) -> Result<(), MachineError> {
         if let Some(guest) = self.guest(id) {
-            guest.held_up(region, locked);
+            let bytes = order.regions() * HUGE_PAGE_BYTES;
+            let first = region.start() / bytes * bytes;
+            for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
+                guest.remapped_at(RegionAddr::containing(start));
+            }
+            guest.held_up(locked);
             return Ok(());
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);
@@ -148,7 +155,7 @@ impl Machine for Engine {
             None => {
                 let program = programs.find(|p| p.id == process);
                 let program = program.ok_or(MachineError::Gone(process))?;
-                program.observe(kernel, now)
+                program.observe(kernel, now, self.promotable)
             }
         };
         // Read in short slices: not one long call.
@@ -173,6 +180,19 @@ impl Machine for Engine {
         Duration::ZERO
     }
 
+    fn shape(&self) -> MachineShape {
+        let costs = self.kernel.costs();
+        MachineShape {
+            tlb: self.entries,
+            promotable: self.promotable,
+            at_faults: self.kernel.faults.offered_sizes(),
+            cores: f64::from(self.cores),
+            memory_bytes: self.kernel.figures().total_bytes,
+            base_fault: Duration::from_nanos(costs.base_fault_ns),
+            zero_base: Duration::from_nanos(costs.zero_base_ns),
+        }
+    }
+
     fn promote(
         &mut self,
         process: ProcessId,
@@ -180,30 +200,40 @@ impl Machine for Engine {
         order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
-        if order != PageOrder::HUGE {
+        if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));
         }
         let space = self.space_of(process)?;
         let there = self.kernel.sample(space, region);
-        if there.is_none_or(|there| there.is_huge()) {
+        if there.is_none_or(|there| there.is_huge() && there.order >= order) {
             return Ok(Promoted::NotCandidate);
         }
         if there.is_some_and(|there| there.present < expected_present) {
             return Ok(Promoted::Freed);
         }
-        match self.kernel.promote(space, region, Payer::Manager) {
+        match self.kernel.promote(space, region, order, Payer::Manager) {
             Ok(done) => {
-                self.changed(process, region, done.locked)?;
+                self.changed(process, region, order, done.locked)?;
                 self.call(done.paid.time);
                 Ok(Promoted::Done(done.paid.time))
             }
-            Err(KernelError::NoHugeFrame(..)) => Err(MachineError::Refused {
+            Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",
                 process,
                 errno: "EBUSY",
             }),
             Err(_) => Ok(Promoted::NotCandidate),
         }
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        let space = self.space_of(process)?;
+        let set = self.kernel.set_fault_sizes(space, orders);
+        set.map_err(|error| MachineError::Other(error.to_string()))
     }
 
     fn scan_zeros(
@@ -236,7 +266,7 @@ impl Machine for Engine {
             errno: "EINVAL",
         })?;
         // Pages are looked at and remapped with the page table locked.
-        self.changed(process, region, done.paid.time)?;
+        self.changed(process, region, PageOrder::HUGE, done.paid.time)?;
         self.call(done.paid.time);
         Ok(Recovered {
             bytes: done.bytes,

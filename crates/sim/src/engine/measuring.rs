@@ -16,9 +16,12 @@ pub(super) struct Pace {
     pub(super) at: Duration,
     pub(super) cycles: f64,
     pub(super) walk_cycles: f64,
-    /// Of each stream: walks for base pages, an access of it.
-    pub(super) base_walks: Vec<f64>,
+    /// Of each stream: walks by the size of the TLB entry, an access of it.
+    pub(super) walks: Vec<Walks>,
 }
+
+/// Page walks, or how many an access or a page has of them: by [`EntrySize`](crate::mmu::translation::EntrySize).
+pub(super) type Walks = [f64; 5];
 
 impl Pace {
     pub(super) fn overhead_percent(&self) -> f64 {
@@ -96,7 +99,7 @@ impl Program {
                 at: now,
                 cycles: 1.0,
                 walk_cycles: 0.0,
-                base_walks: Vec::new(),
+                walks: Vec::new(),
             });
         };
         let sampled = self.sample(kernel, &mut sources, accesses);
@@ -110,20 +113,21 @@ impl Program {
             at: now,
             cycles: 0.0,
             walk_cycles: 0.0,
-            base_walks: Vec::new(),
+            walks: Vec::new(),
         };
         // Shares weigh, not what each stream's turns happened to add up to.
         for (counted, (share, own)) in sampled?.iter().zip(shares) {
             if counted.accesses == 0 {
                 // All that was drawn is in swap.
                 pace.cycles += share * own;
-                pace.base_walks.push(0.0);
+                pace.walks.push(Walks::default());
                 continue;
             }
             let made = counted.accesses as f64;
             pace.cycles += share * counted.millicycles as f64 / 1000.0 / made;
             pace.walk_cycles += share * counted.walk_cycles() as f64 / made;
-            pace.base_walks.push(counted.walks_by_size[0] as f64 / made);
+            pace.walks
+                .push(counted.walks_by_size.map(|walks| walks as f64 / made));
         }
         Ok(pace)
     }

@@ -48,10 +48,14 @@ mod neighbour;
 mod playing;
 mod program;
 mod running;
+mod seeing;
 mod sharing;
+mod sizes;
 mod swapping;
 
 pub use error::EngineError;
-pub use figures::{EngineFigures, GuestFigures, Moment, Outcome, PhaseFigures, ProgramFigures};
+pub use figures::{
+    EngineFigures, GuestFigures, Moment, Outcome, PhaseFigures, ProgramFigures, SizeFigures,
+};
 pub use guests::{Seat, Seats};
 pub use machine::{Engine, EngineSpec, GuestSpec};

@@ -204,6 +204,7 @@ mod tests {
             name: "data".to_owned(),
             size: Size(mib << 20),
             start: None,
+            pieces: None,
         }];
         let mut all: Vec<Lot> = lots(&areas);
         for region in all[0].part([0.0, 1.0]) {

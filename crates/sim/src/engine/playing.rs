@@ -8,7 +8,7 @@ use super::measuring::{KernelOrEngine, Pace};
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access as Touch, Kernel};
-use crate::mmu::translation::{Access, Work as CoreWork};
+use crate::mmu::translation::{Access, EntrySize, Work as CoreWork};
 use crate::trace::{Kind, Trace, TraceError};
 use crate::workloads::Tape;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -104,7 +104,7 @@ impl Program {
                 at: now,
                 cycles: tally.cycles / tally.accesses,
                 walk_cycles: tally.walk_cycles / tally.accesses,
-                base_walks: Vec::new(),
+                walks: Vec::new(),
             });
         }
         Ok((spent_ns, over))
@@ -162,7 +162,10 @@ impl Program {
         work: CoreWork,
         scale: f64,
     ) -> Result<(), KernelOrEngine> {
-        let walks = |program: &Self| program.core.counters(program.seen_space).walks_by_size[0];
+        let walks = |program: &Self| {
+            let counters = program.core.counters(program.seen_space);
+            counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
+        };
         let before = walks(self);
         self.access(kernel, access, work)?;
         let made = (walks(self) - before) * ONE_IN;

@@ -4,10 +4,11 @@ use super::accesses::Source;
 use super::course::Course;
 use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
 use super::layout::{Lot, lots};
-use super::measuring::Pace;
+use super::measuring::{Pace, Walks};
 use super::neighbour::Slowed;
 use super::playing::Player;
 use super::sharing::Demand;
+use super::sizes::SizesOverTime;
 use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
@@ -15,7 +16,7 @@ use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelS
 use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, TranslatorSpec};
 use crate::rng::Rng;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -96,8 +97,8 @@ impl Window {
 pub(super) struct Exposed {
     pub(super) source: Source,
     pub(super) accesses: f64,
-    /// Walks that ended at a base page.
-    pub(super) base_walks: f64,
+    /// Its page walks.
+    pub(super) walks: Walks,
 }
 
 /// See the module.
@@ -141,6 +142,7 @@ pub(super) struct Program {
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
     course: Course,
+    sizes: SizesOverTime,
     /// Time in faults of its phases of filling.
     pub(super) fault_ns: f64,
     useful_end_bytes: u64,
@@ -155,7 +157,7 @@ impl Program {
         hosted: bool,
         kernel: &mut Kernel,
     ) -> Result<Self, EngineError> {
-        let mut seen = Mappings::new();
+        let mut seen = Mappings::with_groups(machine.processor.groups)?;
         let lots = lots(&spec.areas);
         let levels = machine.page_table_levels;
         let tables = if hosted {
@@ -173,8 +175,8 @@ impl Program {
             ..TranslatorSpec::native(&machine.processor)
         };
         let space = kernel.create_space();
-        for lot in &lots {
-            kernel.map(space, lot.bytes(), HugeAdvice::None)?;
+        for mapping in lots.iter().flat_map(Lot::mappings) {
+            kernel.map(space, mapping, HugeAdvice::None)?;
         }
         Ok(Self {
             id,
@@ -207,6 +209,7 @@ impl Program {
             huge_peak_bytes: 0,
             phases: Vec::new(),
             course: Course::new(),
+            sizes: SizesOverTime::new(arrives),
             fault_ns: 0.0,
             useful_end_bytes: 0,
             spec,
@@ -256,50 +259,6 @@ impl Program {
         }
     }
 
-    /// Tells the processor what the kernel has mapped in a region now.
-    pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
-        let found = kernel.space(self.space)?;
-        let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
-        let before = self.seen.size(self.seen_space, region);
-        let huge = found.is_some_and(|found| found.huge.is_some());
-        if self.is_hosted() {
-            self.changed_share += self.share_of(region);
-            self.moved.insert(region);
-            if before.is_none() && found.is_some() {
-                // Until it is known better (`guests/backing.rs`).
-                self.seen
-                    .set_host(self.seen_space, region, LeafSize::Base)?;
-            }
-        }
-        if huge {
-            if before != Some(LeafSize::Huge) {
-                self.seen.map_huge(self.seen_space, region)?;
-            }
-        } else {
-            let present = found.map_or(PageBits::EMPTY, |found| found.present);
-            let zeros = found.map_or(PageBits::EMPTY, |found| found.zero_mapped);
-            let gone = PageBits::FULL.minus(present.or(zeros));
-            self.seen.split(self.seen_space, region)?;
-            self.seen
-                .unmap_pages(self.seen_space, region, gone.words())?;
-            if !present.is_empty() {
-                self.seen
-                    .map_pages(self.seen_space, region, present.words())?;
-            }
-            if !zeros.is_empty() {
-                self.seen
-                    .map_protected(self.seen_space, region, zeros.words())?;
-            }
-        }
-        // What was not mapped is in no TLB.
-        if before.is_some() {
-            let bytes = region.start()..region.start() + HUGE_PAGE_BYTES;
-            self.core.invalidate(&self.seen, self.seen_space, bytes);
-        }
-        self.changed = true;
-        Ok(())
-    }
-
     /// Whether it runs in a virtual machine.
     pub(super) fn is_hosted(&self) -> bool {
         matches!(self.core_spec.tables, Tables::Nested { .. })
@@ -328,8 +287,9 @@ impl Program {
     }
 
     /// Takes down how it is, if it is time for that.
-    pub(super) fn chart(&mut self, now: Duration) {
+    pub(super) fn chart(&mut self, kernel: &Kernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
+            self.note_sizes(kernel, now);
             self.course.push(Moment {
                 at_s: now.as_secs_f64(),
                 overhead_percent: self.pace.as_ref().map(Pace::overhead_percent),
@@ -342,6 +302,13 @@ impl Program {
     /// Takes down what of its memory holds data, before its end.
     pub(super) fn note_useful(&mut self, kernel: &Kernel) {
         self.useful_end_bytes = kernel.useful_bytes(self.space).unwrap_or(0);
+    }
+
+    /// Takes down by pages of which sizes its memory is mapped.
+    pub(super) fn note_sizes(&mut self, kernel: &Kernel, now: Duration) {
+        if let Ok(mapped) = kernel.mapped_by_size(self.space) {
+            self.sizes.note(now, mapped);
+        }
     }
 
     /// Its phase is over.
@@ -379,6 +346,7 @@ impl Program {
             accesses: self.total.accesses,
             overhead_percent: self.total.overhead_percent(),
             faults: Faults::total(&self.last.faults),
+            sizes: self.sizes.figures(&self.last.faults, ended),
             fault_s: self.fault_ns / 1e9,
             system_s: self.last.system_time.as_secs_f64(),
             rss_peak_bytes: self.rss_peak_bytes,

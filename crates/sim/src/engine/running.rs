@@ -2,12 +2,13 @@
 
 use super::EngineError;
 use super::accesses::Source;
-use super::measuring::KernelOrEngine;
+use super::layout::addresses;
+use super::measuring::{KernelOrEngine, Walks};
 use super::neighbour::Neighbour;
 use super::playing::Player;
 use super::program::{Exposed, Program, Work};
 use crate::bits::PageBits;
-use crate::kernel::{Access, Kernel};
+use crate::kernel::{Access, HugeAdvice, Kernel};
 use crate::workloads::{Content, Phase};
 use std::time::Duration;
 
@@ -237,17 +238,19 @@ impl Program {
             let of_stream = made * source.share;
             source.skip(of_stream);
             for window in self.windows.values_mut() {
-                let walks = pace.base_walks.get(stream).copied().unwrap_or(0.0);
+                let walks = pace.walks.get(stream).copied().unwrap_or_default();
                 let exposed = window
                     .accesses
                     .entry((self.phase, stream))
                     .or_insert_with(|| Exposed {
                         source: source.clone(),
                         accesses: 0.0,
-                        base_walks: 0.0,
+                        walks: Walks::default(),
                     });
                 exposed.accesses += of_stream;
-                exposed.base_walks += of_stream * walks;
+                for (sum, walks) in exposed.walks.iter_mut().zip(walks) {
+                    *sum += of_stream * walks;
+                }
                 exposed.source = source.clone();
             }
         }
@@ -283,13 +286,14 @@ impl Program {
         match self.current().cloned() {
             Some(Phase::Fill {
                 pages_per_region,
+                pages_per_run,
                 page_ns,
                 content,
                 waited_percent,
                 ..
             }) => {
                 let filling = Filling {
-                    pages: PageBits::spread(pages_per_region),
+                    pages: PageBits::spread_runs(pages_per_region, pages_per_run),
                     page_ns,
                     content,
                     waited: waited_percent / 100.0,
@@ -327,11 +331,14 @@ impl Program {
         (lot, number): (usize, usize),
         filling: &Filling,
     ) -> Result<(), KernelOrEngine> {
-        let pages = filling.pages;
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
         let region = held.region(number);
+        for mapping in held.take_gone(number) {
+            kernel.map(self.space, mapping, HugeAdvice::None)?;
+        }
+        let pages = filling.pages.and(held.mapped(number));
         let access = match filling.content {
             Content::Data => Access::Write,
             Content::Zeros => Access::WriteZeros,
@@ -363,6 +370,9 @@ impl Program {
             return Ok(());
         };
         let region = held.region(number);
+        if held.is_in_pieces() {
+            return self.free_pieces(kernel, (lot, number), share, page_ns);
+        }
         let mut pages = held.used(number);
         let rng = &mut self.rng;
         if share < 1.0 {
@@ -377,6 +387,32 @@ impl Program {
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;
         self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(pages.count());
+        self.see(kernel, region)?;
+        Ok(())
+    }
+
+    /// Unmaps a share of a region's pieces.
+    fn free_pieces(
+        &mut self,
+        kernel: &mut Kernel,
+        (lot, number): (usize, usize),
+        share: f64,
+        page_ns: f64,
+    ) -> Result<(), KernelOrEngine> {
+        let Some(held) = self.lots.get_mut(lot) else {
+            return Ok(());
+        };
+        let region = held.region(number);
+        let mapped = held.mapped(number);
+        for piece in held.pieces(number).filter(|piece| piece.within(mapped)) {
+            if !self.rng.chance(share) {
+                continue;
+            }
+            let used = held.used(number).and(piece).count();
+            held.give_back(number, piece);
+            let paid = kernel.unmap(self.space, addresses(region, piece))?;
+            self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(used);
+        }
         self.see(kernel, region)?;
         Ok(())
     }

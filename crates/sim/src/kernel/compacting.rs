@@ -2,7 +2,6 @@
 
 use super::Kernel;
 use super::costs::times;
-use super::space::{by_region, first_page};
 use crate::memory::{FrameRun, Owner, Run, Scanned};
 use std::time::Duration;
 
@@ -49,69 +48,35 @@ impl Kernel {
         made && self.memory.has_huge()
     }
 
-    /// Moves a run of pages out of a pageblock, as many at a time as find room side by side; returns how many.
+    /// Moves a run of pages out of a pageblock, as many at a time as find room side by side, and folios as wholes where there is
+    /// room for one; returns how many pages.
     fn evacuate(&mut self, block: u32, run: Run, scanned: &mut Scanned) -> u64 {
-        let start = FrameRun::of_block(block).first;
         let mut moved = 0;
         while moved < run.count {
-            let owner = Owner::unpack(run.value + u64::from(moved));
-            let Some((target, room)) = self.memory.next_target(scanned) else {
+            let rest = Run {
+                first: run.first + moved,
+                count: run.count - moved,
+                value: run.value + u64::from(moved),
+            };
+            let owner = Owner::unpack(rest.value);
+            let piece = self.next_piece(block, rest);
+            let room = piece.order.and_then(|order| self.memory.room_for(order));
+            let room = room.map(|frame| (frame, piece.count));
+            let Some((target, room)) = room.or_else(|| self.memory.next_target(scanned)) else {
                 break;
             };
-            let most = room.min(run.count - moved);
+            let most = room.min(piece.count);
             let Some(got) = self.memory.allocate_at(target, most, owner) else {
                 break;
             };
             let from = FrameRun {
-                first: start + u32::from(run.first + moved),
+                first: FrameRun::of_block(block).first + u32::from(rest.first),
                 count: got.frames.count,
             };
-            match owner {
-                Owner::Anonymous { family, page } => {
-                    self.remap(family, page, from, got.frames.first);
-                }
-                Owner::Cache { page } => {
-                    for (page, to) in (page..).zip(got.frames.first..).take(from.count as usize) {
-                        self.cache.moved(page, to);
-                    }
-                }
-                Owner::Kernel { .. } | Owner::Reserved { .. } => {}
-            }
+            self.moved(owner, from, got.frames.first);
             self.memory.free(from);
             moved += from.count as u16;
         }
         moved.into()
-    }
-
-    /// All members of a family that have these frames at pages from `page` on have others now, from `to` on.
-    fn remap(&mut self, family: u32, page: u64, from: FrameRun, to: u32) {
-        let members = self.families.get(family as usize).into_iter().flatten();
-        for member in members {
-            let Some(space) = self.spaces.get_mut(member) else {
-                continue;
-            };
-            for (region, first, count) in by_region(page..page + u64::from(from.count)) {
-                let Some(found) = space.table.get_mut(region) else {
-                    continue;
-                };
-                // From a page in this region to the frame it had.
-                let passed = first_page(region) + u64::from(first) - page;
-                let had = |place: u16| u64::from(from.first) + passed + u64::from(place - first);
-                // A relative that has split its huge page may have moved on; this one hasn't.
-                if found.huge.is_some() && found.frame(first).map(u64::from) == Some(had(first)) {
-                    found.split();
-                    space.huge -= 1;
-                }
-                let runs = found.frames.within(first, count);
-                let same = runs.filter(|run| run.value == had(run.first));
-                for run in same.collect::<Vec<_>>() {
-                    found.frames.remove(run.first, run.count);
-                    found.frames.insert(Run {
-                        value: run.value - u64::from(from.first) + u64::from(to),
-                        ..run
-                    });
-                }
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What a kernel refuses.
 
 use super::SpaceId;
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
 use thiserror::Error;
 
 /// An operation that could not be done.
@@ -41,13 +41,16 @@ pub enum KernelError {
     /// Nothing could be reclaimed for a fault.
     #[error("there is no memory left for address space {0}")]
     OutOfMemory(SpaceId),
-    /// A region that can't be made huge: it is already, or no mapping that allows it holds all of it, or nothing is
-    /// in it, or some of it is in swap.
-    #[error("region {1} of address space {0} is no candidate for a huge page")]
+    /// A region that can't be mapped by larger pages: it is already, or no mapping that allows it holds all of it, or nothing
+    /// is in it, or some of it is in swap; or one of several that a page is to map is so.
+    #[error("region {1} of address space {0} is no candidate for larger pages")]
     NotCandidate(SpaceId, RegionAddr),
-    /// No huge frame is free, and none could be made.
-    #[error("there is no huge frame for region {1} of address space {0}")]
-    NoHugeFrame(SpaceId, RegionAddr),
+    /// No memory for pages of this size is free, and none could be made.
+    #[error("there are no frames for pages of {2} in region {1} of address space {0}")]
+    NoFrames(SpaceId, RegionAddr, PageOrder),
+    /// First touches can't be given pages of all of these sizes.
+    #[error("pages of {0} can't all be given at first touches")]
+    Sizes(PageOrders),
     /// Something that only a huge page has was asked of a region without one.
     #[error("region {1} of address space {0} is no huge page")]
     NotHuge(SpaceId, RegionAddr),

@@ -4,6 +4,7 @@ use super::fault_policies::FirstTouch;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
 use super::region::Region;
+use super::sized_faults::Sized;
 use super::space::{Faults, by_region, first_page, pages_of};
 use super::{Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
@@ -237,6 +238,13 @@ impl Kernel {
             FirstTouch::Reserve => self.reserve(space, region),
             FirstTouch::Base => {}
         }
+        let count = match self.map_sized(space, region, (first, count), sum)? {
+            Sized::Mapped(got) => {
+                self.frontier.first_touches(space, region, 1);
+                return Ok(got);
+            }
+            Sized::Base(most) => most,
+        };
         let got = self.map_base(space, region, first, count, sum)?;
         sum.faults.base += u64::from(got);
         self.frontier.first_touches(space, region, got);

@@ -20,9 +20,11 @@ impl Kernel {
         let (family, table) = (found.family, found.table.copied());
         let mappings = found.mappings.clone();
         let (resident, huge, swapped) = (found.resident, found.huge, found.swapped);
+        let (fault_sizes, many_sizes) = (found.fault_sizes, found.many_sizes);
         let child = self.add_space(family);
         let copy = self.space_mut(child)?;
         (copy.table, copy.mappings) = (table, mappings);
+        (copy.fault_sizes, copy.many_sizes) = (fault_sizes, many_sizes);
         (copy.resident, copy.huge, copy.swapped) = (resident, huge, swapped);
         self.swap.used += swapped;
         let paid = self.pay(

@@ -86,22 +86,23 @@ impl Kernel {
         region: u64,
         pages: PageBits,
     ) -> Result<Duration, KernelError> {
-        let owned = self.space_mut(space)?;
-        let Some(found) = owned.table.get_mut(region) else {
+        let each = self.costs.split_ns + self.costs.shoot_down_ns;
+        let found = self.space(space)?.table.get(region);
+        let Some(found) = found else {
             return Ok(Duration::ZERO);
         };
         if let Some(block) = found.huge.filter(|_| pages.full()) {
+            // Where all of a larger page goes this is one split too many.
+            let larger = u64::from(self.end_joined(space, region));
+            let owned = self.space_mut(space)?;
             owned.table.remove(region);
             owned.huge -= 1;
             owned.resident -= 512;
             let (page, run) = Self::huge_run(block, region);
             self.release(space, page, run);
-            return Ok(self.freeing_time(0, 1));
+            return Ok(self.freeing_time(0, 1) + times(larger, each));
         }
-        let mut time = Duration::ZERO;
-        if self.split_huge(space, region)? {
-            time += times(1, self.costs.split_ns + self.costs.shoot_down_ns);
-        }
+        let time = times(self.split_huge(space, region)?, each);
         let owned = self.space_mut(space)?;
         let found = owned.table.touch(region);
         let gone = found.present.and(pages);

@@ -1,5 +1,7 @@
 //! What holds at any time.
 
+mod sizes;
+
 use super::region::Region;
 use super::space::{AddressSpace, first_page};
 use super::{BrokenKernel, Kernel, SpaceId};
@@ -29,6 +31,13 @@ impl Kernel {
             let alone = !self.has_relatives(space.family);
             for (number, region) in space.table.iter() {
                 self.check_region(*id, space.family, number, region)?;
+                if let Some(rule) = sizes::broken(space, number, region) {
+                    return Err(BrokenKernel::Region {
+                        space: *id,
+                        region: number * HUGE_PAGE_BYTES,
+                        rule,
+                    });
+                }
                 if alone {
                     mapped += u64::from(region.present.count());
                 } else {

@@ -8,7 +8,7 @@ use super::space::first_page;
 use super::{Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content, FrameRun, Owner};
-use hawkeye_policy::PAGES_PER_REGION;
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 use std::time::Duration;
 
 impl Kernel {
@@ -62,6 +62,7 @@ impl Kernel {
         let owner = self.owner(space, first_page(region))?;
         let got = self.huge_frame(Content::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
+            sum.faults.fall_back(PageOrder::HUGE);
             return Ok(false);
         };
         sum.time += times(1, self.costs.huge_fault_ns);
@@ -116,7 +117,12 @@ impl Kernel {
 
     /// Zeroes what a fault has to zero; says whether memory was mapped that is in no cache, and how many base pages were
     /// zeroed.
-    fn zero_in_fault(&self, got: &Allocated, huge: bool, time: &mut Duration) -> (bool, u64) {
+    pub(super) fn zero_in_fault(
+        &self,
+        got: &Allocated,
+        huge: bool,
+        time: &mut Duration,
+    ) -> (bool, u64) {
         let all = match self.faults.zeroing() {
             Zeroing::Never => return (true, 0),
             Zeroing::InFault => got.frames.count,

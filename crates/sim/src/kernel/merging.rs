@@ -70,9 +70,8 @@ impl Kernel {
                 continue;
             }
             // KSM splits a huge page to merge a part of it.
-            if self.split_huge(space, region) == Ok(true) {
-                *time += times(1, self.costs.split_ns + self.costs.shoot_down_ns);
-            }
+            let splits = self.split_huge(space, region).unwrap_or(0);
+            *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
             self.remapped.note(space, region);
             merged += u64::from(self.drop_zeros(space, region, time).unwrap_or(0));
         }

@@ -1,4 +1,7 @@
-//! Regions become huge pages, by somebody's decision.
+//! Regions get larger pages, by somebody's decision.
+
+mod blocks;
+mod joined;
 
 use super::costs::times;
 use super::payer::{Paid, Payer};
@@ -7,10 +10,10 @@ use super::space::first_page;
 use super::{HugeAdvice, Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, block_of};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
-/// A region that became huge.
+/// Memory that is mapped by larger pages now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collapsed {
     /// Time, compaction included.
@@ -18,9 +21,9 @@ pub struct Collapsed {
     /// How long the program can't fault meanwhile (the kernel holds `mmap_lock` for writing): copying and zeroing.
     pub locked: Duration,
     /// Base pages that were copied.
-    pub copied: u16,
+    pub copied: u64,
     /// Base pages that are there now and were not.
-    pub added: u16,
+    pub added: u64,
 }
 
 pub(crate) fn number(region: RegionAddr) -> u64 {
@@ -28,12 +31,33 @@ pub(crate) fn number(region: RegionAddr) -> u64 {
 }
 
 impl Kernel {
-    /// Makes a region huge (khugepaged's `collapse_huge_page`, `MADV_COLLAPSE`): its pages are copied into a huge frame, which
-    /// compaction makes if none is free; the rest of it is zeroed.
+    /// Maps memory by pages of this size, and copies what is there into them.
+    ///
+    /// - A huge page maps all of the region (khugepaged's `collapse_huge_page`, `MADV_COLLAPSE`). Compaction makes a huge frame if
+    ///   none is free.
+    /// - Smaller pages each map a block of it in which something is (khugepaged since it collapses to folios of many
+    ///   sizes).
+    /// - A larger one maps the regions around this one, in all of which something is. No kernel does so by itself; its frames
+    ///   are had as `alloc_contig_range` has them.
     ///
     /// # Errors
-    /// A region that is no candidate, or for which there is no huge frame.
+    /// Memory that is no candidate, or for which there are no frames.
     pub fn promote(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        order: PageOrder,
+        payer: Payer,
+    ) -> Result<Collapsed, KernelError> {
+        match order {
+            PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
+            PageOrder::HUGE => self.collapse(space, region, payer),
+            small if small < PageOrder::HUGE => self.collapse_blocks(space, region, small, payer),
+            large => self.join(space, region, large, payer),
+        }
+    }
+
+    fn collapse(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
@@ -51,7 +75,7 @@ impl Kernel {
         let owner = self.owner(space, first_page(at))?;
         // Most of it is overwritten, and overwriting needs no zeros.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
-        let got = got.ok_or(KernelError::NoHugeFrame(space, region))?;
+        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
         let owned = self.space_mut(space)?;
         let found = owned.table.touch(at);
         let copied = found.present.count();
@@ -75,8 +99,8 @@ impl Kernel {
         Ok(Collapsed {
             paid,
             locked,
-            copied,
-            added,
+            copied: copied.into(),
+            added: added.into(),
         })
     }
 
@@ -108,7 +132,7 @@ impl Kernel {
         let mut time = Duration::ZERO;
         let owner = self.owner(space, first_page(at))?;
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut time);
-        let got = got.ok_or(KernelError::NoHugeFrame(space, region))?;
+        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         let owned = self.space_mut(space)?;
         owned.resident += u64::from(PAGES_PER_REGION);
@@ -122,7 +146,8 @@ impl Kernel {
         Ok(paid)
     }
 
-    /// Maps a huge page by base pages, in the same frames.
+    /// Maps a huge page by base pages, in the same frames. Where it is part of a larger page, the rest of that becomes huge
+    /// pages.
     ///
     /// # Errors
     /// A region that is no huge page.
@@ -132,10 +157,11 @@ impl Kernel {
         region: RegionAddr,
         payer: Payer,
     ) -> Result<Paid, KernelError> {
-        if !self.split_huge(space, number(region))? {
+        let splits = self.split_huge(space, number(region))?;
+        if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
         }
-        let time = times(1, self.costs.split_ns + self.costs.shoot_down_ns);
+        let time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let paid = self.pay(payer, time);
         self.debug_check();
         Ok(paid)

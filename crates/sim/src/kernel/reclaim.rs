@@ -3,6 +3,8 @@
 use super::space::first_page;
 use super::{Kernel, SpaceId};
 use crate::memory::{FrameRun, Run};
+use hawkeye_policy::PageOrder;
+use std::ops::Range;
 use std::time::Duration;
 
 impl Kernel {
@@ -66,19 +68,38 @@ impl Kernel {
         Some(largest.id)
     }
 
-    /// Splits a huge page in the page table, if the region is one.
+    /// Splits a huge page in the page table, if the region is one, and before that the larger page that it is part of.
+    /// Returns how many splits that took.
     pub(crate) fn split_huge(
         &mut self,
         space: SpaceId,
         region: u64,
-    ) -> Result<bool, super::KernelError> {
+    ) -> Result<u64, super::KernelError> {
+        let larger = self.end_joined(space, region);
         let space = self.space_mut(space)?;
         let Some(found) = space.table.get_mut(region).filter(|r| r.huge.is_some()) else {
-            return Ok(false);
+            return Ok(0);
         };
         found.split();
         space.huge -= 1;
-        Ok(true)
+        Ok(1 + u64::from(larger))
+    }
+
+    /// The larger page that a region is part of becomes huge pages, in the same frames; whether there was one.
+    pub(crate) fn end_joined(&mut self, space: SpaceId, region: u64) -> bool {
+        let Some(space) = self.spaces.get_mut(&space) else {
+            return false;
+        };
+        let joined = space.table.get(region).and_then(|found| found.joined);
+        let Some(order) = joined else {
+            return false;
+        };
+        for neighbour in regions_around(region, order) {
+            if let Some(found) = space.table.get_mut(neighbour) {
+                found.joined = None;
+            }
+        }
+        true
     }
 
     /// First page of a region, and its first frame: what a huge page occupies.
@@ -91,4 +112,10 @@ impl Kernel {
         };
         (first_page(region), run)
     }
+}
+
+/// The regions that one page of this size maps, of which this is one.
+pub(crate) fn regions_around(region: u64, order: PageOrder) -> Range<u64> {
+    let first = region & !(order.regions() - 1);
+    first..first + order.regions()
 }

@@ -76,10 +76,11 @@ impl Kernel {
         payer: Payer,
     ) -> Result<DeDuplicated, KernelError> {
         let at = number(region);
-        if !self.split_huge(space, at)? {
+        let splits = self.split_huge(space, at)?;
+        if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
         }
-        let mut time = times(1, self.costs.split_ns + self.costs.shoot_down_ns);
+        let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let freed = self.drop_zeros(space, at, &mut time)?;
         let paid = self.pay(payer, time);
         self.debug_check();

@@ -1,5 +1,6 @@
 //! What is mapped in one region: 2 MiB of an address space.
 
+use super::folios::Folios;
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Run, RunMap};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
@@ -34,8 +35,12 @@ pub(crate) struct Region {
     pub(crate) accessed: PageBits,
     /// Frame by page, where they are base pages.
     pub(crate) frames: RunMap,
+    /// Which of its pages are in larger pages, where it is no huge page.
+    pub(crate) folios: Folios,
     /// The pageblock of its huge page.
     pub(crate) huge: Option<u32>,
+    /// The size of the page that it is a part of, together with the regions around it: over 2 MiB.
+    pub(crate) joined: Option<PageOrder>,
     /// All of it is mapped to the huge zero page by one entry.
     pub(crate) huge_zero: bool,
     /// It has no page table: nothing was ever mapped by base pages.
@@ -87,6 +92,13 @@ impl Region {
         });
     }
 
+    /// Maps a page of this order, in the frames of which the first is aligned so, at pages that are as well.
+    pub(crate) fn map_folio(&mut self, order: PageOrder, first: u16, frames: FrameRun) {
+        self.map(first, frames);
+        let pages = PageBits::range(first, frames.count as u16);
+        self.folios.insert(order, pages);
+    }
+
     /// Takes base pages away from their frames; what is known of them is forgotten but for `nonzero`.
     pub(crate) fn unmap(&mut self, first: u16, count: u16) {
         let pages = PageBits::range(first, count);
@@ -98,11 +110,13 @@ impl Region {
         ] {
             *set = set.minus(pages);
         }
+        self.folios.end(pages);
         self.frames.remove(first, count);
     }
 
     /// One huge page becomes 512 base pages in the same frames.
     pub(crate) fn split(&mut self) {
+        self.joined = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_block(block);
             self.frames = RunMap::of(Run {
@@ -118,6 +132,7 @@ impl Region {
     pub(crate) fn become_huge(&mut self, block: u32) {
         self.huge = Some(block);
         self.frames.clear();
+        self.folios.clear();
         self.present = PageBits::FULL;
         self.zero_mapped = PageBits::EMPTY;
         self.shared = PageBits::EMPTY;
@@ -146,6 +161,56 @@ impl Region {
         cold
     }
 
+    /// The size of the pages that most of what is present is mapped by; of equals the larger.
+    fn usual_order(&self) -> PageOrder {
+        if self.folios.is_empty() {
+            return PageOrder::BASE;
+        }
+        let base = self.present.minus(self.folios.all());
+        let sizes = self.folios.iter().chain([(PageOrder::BASE, base)]);
+        let usual = sizes.max_by_key(|(order, pages)| (pages.count(), *order));
+        usual.map_or(PageOrder::BASE, |(order, _)| order)
+    }
+
+    /// Pages in naturally aligned blocks of 2^`order` pages that lie in as many frames in a row, aligned alike.
+    pub(crate) fn contiguous(&self, order: u32) -> PageBits {
+        let size = 1u64 << order;
+        let mut pages = PageBits::EMPTY;
+        for run in self.frames.iter() {
+            if run.value % size == u64::from(run.first) % size {
+                pages = pages.or(PageBits::range(run.first, run.count).whole_blocks(order));
+            }
+        }
+        pages
+    }
+
+    /// Ends folios whose pages do not lie in a row any more.
+    pub(crate) fn end_scattered_folios(&mut self) {
+        let folios: Vec<_> = self.folios.iter().collect();
+        for (order, pages) in folios {
+            let lying = self.contiguous(order.number());
+            self.folios.end(pages.minus(lying));
+        }
+    }
+
+    /// Base pages that it maps by pages of each size; a page of several regions counts in each with its part.
+    pub(crate) fn each_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
+        let huge = self.huge.map(|_| {
+            let order = self.joined.unwrap_or(PageOrder::HUGE);
+            (order, PAGES_PER_REGION)
+        });
+        let base = match huge {
+            Some(_) => 0,
+            None => self.present.minus(self.folios.all()).count(),
+        };
+        let folios = self
+            .folios
+            .iter()
+            .map(|(order, pages)| (order, pages.count()));
+        let base = (base > 0).then_some((PageOrder::BASE, base));
+        folios.chain(huge).chain(base)
+    }
+
     /// As a policy sees it, if there is anything in it.
     pub(crate) fn sample(&self, region: RegionAddr) -> Option<RegionSample> {
         if self.huge.is_some() {
@@ -162,7 +227,7 @@ impl Region {
                 written: self.written.count(),
                 zero_mapped: 0,
                 swapped: 0,
-                order: PageOrder::HUGE,
+                order: self.joined.unwrap_or(PageOrder::HUGE),
                 walks_per_s: 0,
             });
         }
@@ -176,7 +241,7 @@ impl Region {
             written: self.written.count(),
             zero_mapped: self.zero_mapped.count(),
             swapped: self.swapped.count(),
-            order: PageOrder::BASE,
+            order: self.usual_order(),
             walks_per_s: 0,
         })
     }

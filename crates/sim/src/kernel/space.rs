@@ -2,7 +2,7 @@
 
 use super::KernelError;
 use super::table::RegionTable;
-use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -30,6 +30,9 @@ pub enum HugeAdvice {
     NoHuge,
 }
 
+/// Orders of pages that a fault can map.
+const SIZES: usize = PageOrder::HUGE.number() as usize + 1;
+
 /// Faults by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -37,6 +40,12 @@ pub struct Faults {
     pub base: u64,
     /// Huge pages mapped at their first touch.
     pub huge: u64,
+    /// Pages of sizes between these mapped at their first touch, by order (`anon_fault_alloc` of
+    /// `/sys/kernel/mm/transparent_hugepage/hugepages-*kB/stats`).
+    pub sized: [u64; SIZES],
+    /// First touches that were to get a page of an order for which no memory was free, and got a smaller one
+    /// (`anon_fault_fallback`). No faults of their own.
+    pub fallbacks: [u64; SIZES],
     /// Reads that mapped a shared zero page, base or huge.
     pub zero_page: u64,
     /// Writes to a shared zero page: a page of its own is mapped instead.
@@ -50,10 +59,36 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// First touches that mapped a page of this order.
+    pub fn of(&self, order: PageOrder) -> u64 {
+        match order {
+            PageOrder::BASE => self.base,
+            PageOrder::HUGE => self.huge,
+            _ => self
+                .sized
+                .get(order.number() as usize)
+                .copied()
+                .unwrap_or(0),
+        }
+    }
+
+    /// First touches that didn't get a page of this order.
+    pub fn fell_back(&self, order: PageOrder) -> u64 {
+        let found = self.fallbacks.get(order.number() as usize);
+        found.copied().unwrap_or(0)
+    }
+
+    pub(crate) fn fall_back(&mut self, order: PageOrder) {
+        if let Some(count) = self.fallbacks.get_mut(order.number() as usize) {
+            *count += 1;
+        }
+    }
+
     /// All of them.
     pub fn total(&self) -> u64 {
         self.base
             + self.huge
+            + self.sized.iter().sum::<u64>()
             + self.zero_page
             + self.zero_page_writes
             + self.copied
@@ -64,6 +99,15 @@ impl Faults {
     pub(crate) fn add(&mut self, more: &Self) {
         self.base += more.base;
         self.huge += more.huge;
+        let arrays = [
+            (&mut self.sized, more.sized),
+            (&mut self.fallbacks, more.fallbacks),
+        ];
+        for (sums, more) in arrays {
+            for (sum, more) in sums.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
         self.zero_page += more.zero_page;
         self.zero_page_writes += more.zero_page_writes;
         self.copied += more.copied;
@@ -95,6 +139,10 @@ pub(crate) struct AddressSpace {
     /// Pages in swap.
     pub(crate) swapped: u64,
     pub(crate) faults: Faults,
+    /// Sizes under that of a huge page that its memory is given at first touches, where that is its own affair.
+    pub(crate) fault_sizes: Option<PageOrders>,
+    /// Whether it ever had pages of another size than base and huge ones.
+    pub(crate) many_sizes: bool,
     /// System time its program was charged.
     pub(crate) charged: Duration,
     /// Whether same-page merging looks at it.
@@ -150,6 +198,8 @@ impl AddressSpace {
             huge: 0,
             swapped: 0,
             faults: Faults::default(),
+            fault_sizes: None,
+            many_sizes: false,
             charged: Duration::ZERO,
             mergeable: false,
         }

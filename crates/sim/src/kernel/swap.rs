@@ -125,12 +125,8 @@ impl Kernel {
                 found.accessed = accessed;
             }
         }
-        if self
-            .split_huge(at.space, at.region)
-            .is_ok_and(|was_huge| was_huge)
-        {
-            *time += times(1, self.costs.split_ns);
-        }
+        let splits = self.split_huge(at.space, at.region).unwrap_or(0);
+        *time += times(splits, self.costs.split_ns);
         let mut left = want;
         for (first, count) in old.each_run() {
             let count = u64::from(count).min(left) as u16;

@@ -6,7 +6,7 @@ use super::frames::first_of;
 use super::parts::Parts;
 use super::run_map::Run;
 use super::{Content, MigrateType, Owner, PhysicalMemory};
-use hawkeye_policy::PAGES_PER_REGION;
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 /// Pages of a pageblock that are to move.
 #[derive(Clone, Debug)]
@@ -66,6 +66,17 @@ impl PhysicalMemory {
             self.scanners.1 = block;
         }
         None
+    }
+
+    /// A naturally aligned free block of this size in the highest pageblock that has one, of those that
+    /// [`next_target`](Self::next_target) may come to: where a folio of an evacuated block may go as a whole.
+    pub(crate) fn room_for(&self, order: PageOrder) -> Option<u32> {
+        let targets = (self.scanners.0..self.scanners.1).rev();
+        targets.into_iter().find_map(|block| {
+            let free = self.target_frames(block)?.free();
+            let first = free.whole_blocks(order.number()).next(0)?;
+            Some(first_of(block) + u32::from(first))
+        })
     }
 
     fn target_frames(&self, block: u32) -> Option<&Parts> {

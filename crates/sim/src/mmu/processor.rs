@@ -1,11 +1,12 @@
 //! A processor, as data.
 
 use super::error::MmuError;
-use super::group::Groups;
+use super::group::{Group, Groups};
 use super::lru::Shape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
 use super::walk::WalkCacheSizes;
+use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
 
 /// One core and what it has for itself.
@@ -60,6 +61,18 @@ const MAX_ENTRIES: u32 = 1 << 26;
 const MAX_WALK_ENTRIES: u32 = 255;
 
 impl Processor {
+    /// Sizes that an entry of its TLBs can have beside that of a base page.
+    pub fn entry_orders(&self) -> PageOrders {
+        let Groups { base, huge } = self.groups;
+        let order = |of: PageOrder, group: Option<Group>| {
+            let order = of.number() + group?.order;
+            PageOrder::new(order as u8)
+        };
+        let groups = [order(PageOrder::BASE, base), order(PageOrder::HUGE, huge)];
+        let pages = [PageOrder::HUGE, PageOrder::GIANT];
+        groups.into_iter().flatten().chain(pages).collect()
+    }
+
     pub(crate) fn check(&self) -> Result<(), MmuError> {
         let shape = |shape: Shape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
         let l1_tlb = match self.l1_tlb {

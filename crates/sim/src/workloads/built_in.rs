@@ -60,6 +60,9 @@ built_in!(
     "figure-9-both-xsbench",
     "figure-11",
     "omnetpp",
+    "chunks",
+    "islands",
+    "hot-array",
 );
 
 /// Their names.

@@ -15,5 +15,5 @@ pub use error::WorkloadError;
 pub use recorded::Replay;
 pub use size::Size;
 pub(crate) use spec::DEFAULT_CPU_WEIGHT;
-pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Process, Stream, Workload};
+pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Pieces, Process, Stream, Workload};
 pub use traced::{Tape, TraceWorkloadError, traced};

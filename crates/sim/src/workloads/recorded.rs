@@ -192,6 +192,7 @@ impl Seen {
             name: number.to_string(),
             size: Size((area.end - area.start) * HUGE_PAGE_BYTES),
             start: None,
+            pieces: None,
         });
         Process {
             start_s: self.began.as_secs_f64(),
@@ -214,6 +215,7 @@ fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, 
         area: area.to_string(),
         part: part(held, &range),
         pages_per_region: pages.clamp(1, PAGES_PER_REGION.into()) as u16,
+        pages_per_run: 1,
         page_ns: PAGE_NS,
         content: Content::Data,
         waited_percent: 100.0,
@@ -318,6 +320,7 @@ mod tests {
             Phase::Fill {
                 part,
                 pages_per_region: 400,
+                pages_per_run: 1,
                 ..
             },
             first,

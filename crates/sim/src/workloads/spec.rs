@@ -98,6 +98,19 @@ pub struct Area {
     /// Its first byte, where it has to lie somewhere: at the begin of a region, behind the areas before it.
     #[serde(skip)]
     pub start: Option<u64>,
+    /// It is many mappings side by side, and not one.
+    pub pieces: Option<Pieces>,
+}
+
+/// Mappings that make up an area, such as a program has that allocates pieces of memory of some size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pieces {
+    /// Of each, in whole base pages.
+    pub size: Size,
+    /// Address space without anything in it after each.
+    #[serde(default)]
+    pub hole: Size,
 }
 
 impl Area {
@@ -132,6 +145,9 @@ pub enum Phase {
         /// Base pages of each region (1-512), spread evenly.
         #[serde(default = "every_page")]
         pages_per_region: u16,
+        /// Of these so many lie side by side, aligned as naturally (a power of two).
+        #[serde(default = "one_page")]
+        pages_per_run: u16,
         /// The program's own work for each base page, its translation included, in nanoseconds.
         page_ns: f64,
         /// What it writes.
@@ -155,11 +171,11 @@ pub enum Phase {
         #[serde(rename = "stream")]
         streams: Vec<Stream>,
     },
-    /// Gives pages back, at random.
+    /// Gives pages back, at random; of an area in pieces, whole mappings, which are mapped anew when it is filled again.
     Free {
         /// Which area.
         area: String,
-        /// Which share of its pages (over 0, at most 1).
+        /// Which share of its pages or pieces (over 0, at most 1).
         share: f64,
         /// In how many rounds through the area, each of which gives as many back: what is freed in no order is freed
         /// all over the area at any time.
@@ -232,6 +248,10 @@ fn all() -> [f64; 2] {
 
 fn every_page() -> u16 {
     PAGES_PER_REGION
+}
+
+fn one_page() -> u16 {
+    1
 }
 
 fn full() -> f64 {

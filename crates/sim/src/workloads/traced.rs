@@ -116,6 +116,7 @@ fn areas(tape: &Tape) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
         name: format!("{:#x}", from * HUGE_PAGE_BYTES),
         size: Size((to - from) * HUGE_PAGE_BYTES),
         start: Some(from * HUGE_PAGE_BYTES),
+        pieces: None,
     };
     Ok((spans.into_iter().map(area).collect(), trace.skipped()))
 }

@@ -1,10 +1,13 @@
 //! The page table against a naive one, and many faults at once against one after the other.
 
 use crate::common::*;
-use hawkeye_policy::RegionAddr;
-use hawkeye_sim::kernel::fault_policies::{FaultPolicy, FreeBsd, HawkEyeHuge, LinuxBase, LinuxThp};
+use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
+use hawkeye_sim::kernel::fault_policies::{
+    FaultPolicy, FreeBsd, HawkEyeHuge, HawkEyeSizes, LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES,
+};
 use hawkeye_sim::kernel::{
-    Access, Faults, Kernel, KernelError, KernelSpec, Payer, SpaceId, SwapSpec, ZeroingSpec,
+    Access, Faults, HugeAdvice, Kernel, KernelError, KernelSpec, Payer, SpaceId, SwapSpec,
+    ZeroingSpec,
 };
 use hawkeye_sim::memory::{Content, MigrateType, ORDERS};
 use proptest::prelude::*;
@@ -19,7 +22,10 @@ const PAGES: u64 = REGIONS * 512;
 enum Step {
     Touch(u64, u64, u8),
     Free(u64, u64),
-    Promote(u64),
+    Remap(u64, u64, u8),
+    Advise(u64, u64, u8),
+    Sizes(u8),
+    Promote(u64, u8),
     Split(u64),
     Recover(u64),
     Fill(u64),
@@ -33,7 +39,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (range(), 0u8..3).prop_map(|((first, count), access)| Step::Touch(first, count, access)),
         2 => range().prop_map(|(first, count)| Step::Free(first, count)),
-        1 => (0..REGIONS).prop_map(Step::Promote),
+        1 => (range(), 0u8..3).prop_map(|((first, count), advice)| Step::Remap(first, count, advice)),
+        1 => (range(), 0u8..3).prop_map(|((first, count), advice)| Step::Advise(first, count, advice)),
+        1 => any::<u8>().prop_map(Step::Sizes),
+        2 => (0..REGIONS, 0u8..12).prop_map(|(region, order)| Step::Promote(region, order)),
         1 => (0..REGIONS).prop_map(Step::Split),
         1 => (0..REGIONS).prop_map(Step::Recover),
         1 => (0..REGIONS).prop_map(Step::Fill),
@@ -48,8 +57,37 @@ fn policy(index: usize) -> Arc<dyn FaultPolicy> {
         0 => Arc::new(LinuxBase),
         1 => Arc::new(LinuxThp::default()),
         2 => Arc::new(HawkEyeHuge),
-        _ => Arc::new(FreeBsd),
+        3 => Arc::new(FreeBsd),
+        4 => Arc::new(HawkEyeSizes),
+        5 => Arc::new(LinuxMthp {
+            huge: None,
+            sizes: MTHP_SIZES,
+        }),
+        _ => Arc::new(LinuxMthp {
+            huge: Some(LinuxThp::default()),
+            sizes: MTHP_SIZES,
+        }),
     }
+}
+const POLICIES: usize = 7;
+
+fn advice(index: u8) -> HugeAdvice {
+    [HugeAdvice::None, HugeAdvice::Huge, HugeAdvice::NoHuge][usize::from(index)]
+}
+
+/// Huge pages twice as often as each other size.
+fn order(index: u8) -> PageOrder {
+    PageOrder::new(index.min(10))
+        .filter(|order| *order > PageOrder::BASE)
+        .unwrap_or(PageOrder::HUGE)
+}
+
+/// By a bit for each size that there is.
+fn orders(bits: u8) -> PageOrders {
+    MTHP_SIZES
+        .iter()
+        .filter(|order| bits >> (order.number() - 2) & 1 == 1)
+        .collect()
 }
 
 fn access(index: u8) -> Access {
@@ -84,7 +122,7 @@ proptest! {
 
     /// Whatever is done to its memory, each program reads what it wrote.
     #[test]
-    fn contents_are_kept(steps in prop::collection::vec(step(), 1..60), which in 0usize..4, memory in 8u64..24) {
+    fn contents_are_kept(steps in prop::collection::vec(step(), 1..60), which in 0..POLICIES, memory in 8u64..24) {
         let (mut kernel, first) = build(policy(which), memory * HUGE).expect("a machine");
         let mut programs = vec![(first, Naive::default())];
         for step in steps {
@@ -105,7 +143,19 @@ proptest! {
                     kernel.free(space, bytes_at(first * PAGE, count * PAGE)).expect("it is mapped");
                     contents.0.retain(|page, _| *page < first || *page >= first + count);
                 }
-                Step::Promote(index) => { kernel.promote(space, region(index), Payer::Manager).ok(); }
+                Step::Remap(first, count, kind) => {
+                    let (first, count) = range(first, count);
+                    let bytes = bytes_at(first * PAGE, count * PAGE);
+                    kernel.unmap(space, bytes.clone()).expect("it is mapped");
+                    kernel.map(space, bytes, advice(kind)).expect("nothing is there");
+                    contents.0.retain(|page, _| *page < first || *page >= first + count);
+                }
+                Step::Advise(first, count, kind) => {
+                    let (first, count) = range(first, count);
+                    kernel.advise(space, bytes_at(first * PAGE, count * PAGE), advice(kind)).expect("it is mapped");
+                }
+                Step::Sizes(bits) => { kernel.set_fault_sizes(space, orders(bits)).ok(); }
+                Step::Promote(index, size) => { kernel.promote(space, region(index), order(size), Payer::Manager).ok(); }
                 Step::Split(index) => { kernel.split(space, region(index), Payer::Manager).ok(); }
                 Step::Recover(index) => { kernel.recover(space, region(index), Payer::Manager).ok(); }
                 Step::Fill(index) => { kernel.fill_ahead(space, region(index), Payer::Manager).ok(); }
@@ -146,7 +196,7 @@ proptest! {
 
     /// Neighbouring faults that are worked off together come out as one after the other, to the nanosecond.
     #[test]
-    fn bulk_is_one_by_one(steps in prop::collection::vec(step(), 1..40), which in 0usize..4, memory in 4u64..24) {
+    fn bulk_is_one_by_one(steps in prop::collection::vec(step(), 1..40), which in 0..POLICIES, memory in 4u64..24) {
         let (mut bulk, space) = build(policy(which), memory * HUGE).expect("a machine");
         let (mut single, _) = build(policy(which), memory * HUGE).expect("a machine");
         bulk.watch_first_touches(space);
@@ -180,8 +230,26 @@ proptest! {
                     let bytes = bytes_at(first * PAGE, count * PAGE);
                     prop_assert_eq!(bulk.free(space, bytes.clone()), single.free(space, bytes));
                 }
-                Step::Promote(index) => {
-                    let of = |kernel: &mut Kernel| kernel.promote(space, region(index), Payer::Manager);
+                Step::Remap(first, count, kind) => {
+                    let (first, count) = range(first, count);
+                    let bytes = bytes_at(first * PAGE, count * PAGE);
+                    for kernel in [&mut bulk, &mut single] {
+                        kernel.unmap(space, bytes.clone()).expect("it is mapped");
+                        kernel.map(space, bytes.clone(), advice(kind)).expect("nothing is there");
+                    }
+                }
+                Step::Advise(first, count, kind) => {
+                    let (first, count) = range(first, count);
+                    for kernel in [&mut bulk, &mut single] {
+                        kernel.advise(space, bytes_at(first * PAGE, count * PAGE), advice(kind)).expect("it is mapped");
+                    }
+                }
+                Step::Sizes(bits) => {
+                    let of = |kernel: &mut Kernel| kernel.set_fault_sizes(space, orders(bits));
+                    prop_assert_eq!(of(&mut bulk), of(&mut single));
+                }
+                Step::Promote(index, size) => {
+                    let of = |kernel: &mut Kernel| kernel.promote(space, region(index), order(size), Payer::Manager);
                     prop_assert_eq!(of(&mut bulk), of(&mut single));
                 }
                 Step::Recover(index) => {
@@ -215,7 +283,7 @@ type Seen = (
     u64,
     Faults,
     Duration,
-    Vec<(RegionAddr, u16, u16, u16, u16, bool)>,
+    Vec<(RegionAddr, u16, u16, u16, u16, PageOrder)>,
 );
 
 fn seen(kernel: &Kernel, space: SpaceId) -> Seen {
@@ -228,7 +296,7 @@ fn seen(kernel: &Kernel, space: SpaceId) -> Seen {
             s.accessed,
             s.zero_mapped,
             s.swapped,
-            s.is_huge(),
+            s.order,
         )
     });
     (

@@ -1,6 +1,7 @@
 //! Fragmented memory, and what makes huge pages of it.
 
 use crate::common::*;
+use hawkeye_policy::PageOrder;
 use hawkeye_sim::kernel::Access;
 use hawkeye_sim::kernel::fault_policies::{Defrag, LinuxThp};
 use hawkeye_sim::memory::{Content, Fragmenter, MigrateType};
@@ -69,7 +70,9 @@ fn programs_keep_their_pages_when_these_move() -> Outcome {
     assert!(fmfi > 0.5, "{fmfi}");
     let promoted = (0..4).filter(|index| {
         let payer = hawkeye_sim::kernel::Payer::Manager;
-        kernel.promote(space, region(*index), payer).is_ok()
+        kernel
+            .promote(space, region(*index), PageOrder::HUGE, payer)
+            .is_ok()
     });
     assert!(promoted.count() > 0);
     assert_eq!(kernel.check(), Ok(()));

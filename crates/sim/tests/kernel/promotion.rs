@@ -1,6 +1,7 @@
 //! Regions become huge, are split, and give their zeros back.
 
 use crate::common::*;
+use hawkeye_policy::PageOrder;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HawkEyeHuge, LinuxBase};
 use hawkeye_sim::kernel::{Access, HugeAdvice, KernelError, Payer};
@@ -11,15 +12,15 @@ const BY: Payer = Payer::Manager;
 fn promotion_copies_what_is_there_and_zeroes_the_rest() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
     kernel.touch_pages(space, region(1), PageBits::spread(100), Access::Write)?;
-    let done = kernel.promote(space, region(1), BY)?;
+    let done = kernel.promote(space, region(1), PageOrder::HUGE, BY)?;
     assert_eq!((done.copied, done.added), (100, 412));
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
     assert_eq!(kernel.useful_bytes(space)?, 100 * PAGE);
     assert_eq!(kernel.manager_time(), done.paid.time);
     assert!(done.locked < done.paid.time);
-    let again = kernel.promote(space, region(1), BY);
+    let again = kernel.promote(space, region(1), PageOrder::HUGE, BY);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(1))));
-    let empty = kernel.promote(space, region(2), BY);
+    let empty = kernel.promote(space, region(2), PageOrder::HUGE, BY);
     assert_eq!(empty, Err(KernelError::NotCandidate(space, region(2))));
     Ok(())
 }
@@ -82,7 +83,7 @@ fn a_split_moves_nothing() -> Outcome {
     assert_eq!(kernel.figures().free_bytes, free);
     let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!(touched.faults.total(), 0);
-    kernel.promote(space, region(0), BY)?;
+    kernel.promote(space, region(0), PageOrder::HUGE, BY)?;
     assert_eq!(huge(&kernel, space), 1);
     Ok(())
 }

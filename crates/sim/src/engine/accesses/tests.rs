@@ -9,6 +9,7 @@ fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
         name: "a".to_owned(),
         size: Size(regions << 21),
         start: None,
+        pieces: None,
     };
     let mut lots = lots(&[area]);
     for number in 0..regions as usize {

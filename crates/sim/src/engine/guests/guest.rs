@@ -49,6 +49,7 @@ impl Engine {
         let inside = host.guests.clone();
         let own = GuestSpec {
             faults: host.faults.clone(),
+            promotable: host.promotable,
             zeroing: host.zeroing,
             fault_ahead: host.fault_ahead,
             fragmented: host.fragmented,
@@ -58,6 +59,7 @@ impl Engine {
             memory_bytes: guest.memory.0,
             cores: guest.cores,
             faults: inside.faults,
+            promotable: inside.promotable,
             zeroing: inside.zeroing,
             fault_ahead: inside.fault_ahead,
             fragmented: inside.fragmented,
@@ -130,12 +132,16 @@ impl Guest {
         self.space
     }
 
-    /// Its host changed what is behind a pageblock of its memory, a region of its own: whoever runs in it waits for `locked`.
-    pub(in crate::engine) fn held_up(&mut self, region: RegionAddr, locked: Duration) {
-        self.remapped(block_of_region(region));
+    /// Whoever runs in it waits for its host so long.
+    pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
             program.held_up(locked);
         }
+    }
+
+    /// Its host changed what is behind a region of its own, a pageblock of the guest's memory.
+    pub(in crate::engine) fn remapped_at(&mut self, region: RegionAddr) {
+        self.remapped(block_of_region(region));
     }
 
     /// What is behind a pageblock of its memory may be something else.

@@ -8,8 +8,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    Scope,
+    MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Scope,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -136,6 +136,18 @@ impl Machine for Seat {
 
     fn first_touch_cost(&self) -> Duration {
         self.with(|engine| engine.first_touch_cost())
+    }
+
+    fn shape(&self) -> MachineShape {
+        self.with(|engine| engine.shape())
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        self.with(|engine| engine.set_fault_sizes(process, orders))
     }
 
     fn promote(

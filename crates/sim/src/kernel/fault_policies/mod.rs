@@ -4,17 +4,20 @@ mod freebsd;
 mod hawkeye;
 mod ingens;
 mod linux_base;
+mod linux_mthp;
 mod linux_thp;
 mod unzeroed;
 
 pub use freebsd::FreeBsd;
-pub use hawkeye::{HawkEyeBase, HawkEyeHuge};
+pub use hawkeye::{HawkEyeBase, HawkEyeHuge, HawkEyeSizes};
 pub use ingens::IngensFaults;
 pub use linux_base::LinuxBase;
+pub use linux_mthp::{LinuxMthp, MTHP_SIZES};
 pub use linux_thp::{Defrag, Enabled, LinuxThp};
 pub use unzeroed::Unzeroed;
 
 use super::HugeAdvice;
+use hawkeye_policy::PageOrders;
 use std::fmt::Debug;
 
 /// How a region in which nothing is mapped yet gets its first page.
@@ -49,6 +52,18 @@ pub trait FaultPolicy: Debug + Send + Sync {
 
     /// Asked at the first fault in a region that one mapping holds in full and that has nothing in it.
     fn first_touch(&self, advice: HugeAdvice) -> FirstTouch;
+
+    /// Sizes under that of a huge page that a first touch maps where it maps no huge page: the largest that fits and that
+    /// memory is free for. Not asked for processes that were given sizes of their own
+    /// ([`Kernel::set_fault_sizes`](super::Kernel::set_fault_sizes)).
+    fn sizes(&self, _advice: HugeAdvice) -> PageOrders {
+        PageOrders::NONE
+    }
+
+    /// Sizes that a process can be given of its own.
+    fn offered_sizes(&self) -> PageOrders {
+        PageOrders::NONE
+    }
 
     /// When memory is zeroed.
     fn zeroing(&self) -> Zeroing {

@@ -1,8 +1,8 @@
 //! Which values a workload may have; errors say which one may not, and where it is.
 
-use super::{Guest, Pattern, Phase, Process, Stream, Workload};
-use crate::workloads::{Tape, WorkloadError};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
+use super::{Area, Guest, Pattern, Phase, Pieces, Process, Stream, Workload};
+use crate::workloads::{Size, Tape, WorkloadError};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 impl Workload {
     pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadError> {
@@ -102,6 +102,11 @@ impl Process {
         at.require("area", !self.areas.is_empty(), "there at least once", 0)?;
         let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();
         at.require("size", bytes <= 1 << 40, "1 TiB in all at the most", bytes)?;
+        for area in &self.areas {
+            at.place = format!("{kind} {}, area {}", self.name, area.name);
+            area.check(&at)?;
+        }
+        at.place = format!("{kind} {}", self.name);
         at.require("phase", !self.phases.is_empty(), "there at least once", 0)?;
         for (number, phase) in (1..).zip(&self.phases) {
             at.place = format!("{kind} {}, phase {number}", self.name);
@@ -120,6 +125,7 @@ impl Process {
                 area: name,
                 part,
                 pages_per_region,
+                pages_per_run,
                 page_ns,
                 waited_percent,
                 ..
@@ -129,6 +135,10 @@ impl Process {
                 at.percent("waited_percent", *waited_percent)?;
                 let fits = (1..=PAGES_PER_REGION).contains(pages_per_region);
                 at.require("pages_per_region", fits, "1 to 512", pages_per_region)?;
+                let run = *pages_per_run;
+                let fits = run.is_power_of_two() && pages_per_region % run == 0;
+                let allowed = "a power of two, and a divisor of pages_per_region";
+                at.require("pages_per_run", fits, allowed, run)?;
                 at.time("page_ns", *page_ns)
             }
             Phase::Access {
@@ -166,6 +176,19 @@ impl Process {
             Phase::Wait { seconds } => at.time("seconds", *seconds),
             Phase::Play(tape) => tape.check(at),
         }
+    }
+}
+
+impl Area {
+    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+        let Some(Pieces { size, hole }) = self.pieces else {
+            return Ok(());
+        };
+        let whole = |size: Size| size.0 % BASE_PAGE_BYTES == 0;
+        let each = size.0.saturating_add(hole.0);
+        let fits = size.0 > 0 && whole(size) && whole(hole) && HUGE_PAGE_BYTES % each == 0;
+        let allowed = "of whole base pages, with their holes a power of two up to 2 MiB";
+        at.require("pieces", fits, allowed, each)
     }
 }
 

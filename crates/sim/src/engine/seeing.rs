@@ -1,0 +1,188 @@
+//! What the kernel has mapped, made known to the processor.
+
+use super::EngineError;
+use super::program::Program;
+use crate::bits::PageBits;
+use crate::kernel::{Kernel, Region, regions_around};
+use crate::mmu::translation::LeafSize;
+use crate::mmu::{Group, GroupCondition};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+
+impl Program {
+    /// Tells the processor what the kernel has mapped in a region now; where that is or was part of a larger page, in all of it.
+    pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
+        let joined = joined(self, kernel, region);
+        let was_giant = self.seen.size(self.seen_space, region) == Some(LeafSize::Giant);
+        if was_giant && joined != Some(PageOrder::GIANT) {
+            // Its parts are found one by one.
+            let all = regions(region, PageOrder::GIANT);
+            self.seen.unmap_giant(self.seen_space, region.start())?;
+            for part in all {
+                self.see_region(kernel, part)?;
+            }
+            self.forget(region, PageOrder::GIANT);
+        } else if let Some(order) = joined {
+            self.see_joined(kernel, region, order)?;
+        } else {
+            let before = self.see_region(kernel, region)?;
+            // What was not mapped is in no TLB.
+            if before.is_some() {
+                self.forget(region, PageOrder::HUGE);
+            }
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    fn see_joined(
+        &mut self,
+        kernel: &Kernel,
+        region: RegionAddr,
+        order: PageOrder,
+    ) -> Result<(), EngineError> {
+        let group = self.seen.groups().huge.map(|group| group.order);
+        let grouped = group.is_some_and(|group| order.number() == PageOrder::HUGE.number() + group);
+        let as_it_is = match order {
+            PageOrder::GIANT => self.seen.size(self.seen_space, region) == Some(LeafSize::Giant),
+            _ => grouped && self.seen.is_in_huge_group(self.seen_space, region),
+        };
+        if as_it_is {
+            return Ok(());
+        }
+        for part in regions(region, order) {
+            self.see_region(kernel, part)?;
+        }
+        if order == PageOrder::GIANT {
+            self.seen.unmap_giant(self.seen_space, region.start())?;
+            self.seen.map_giant(self.seen_space, region.start())?;
+        } else if grouped {
+            self.seen.map_huge_group(self.seen_space, region)?;
+        }
+        self.forget(region, order);
+        Ok(())
+    }
+
+    /// Of one region; returns how it was mapped before.
+    fn see_region(
+        &mut self,
+        kernel: &Kernel,
+        region: RegionAddr,
+    ) -> Result<Option<LeafSize>, EngineError> {
+        let found = kernel.space(self.space)?;
+        let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
+        let before = self.seen.size(self.seen_space, region);
+        let huge = found.is_some_and(|found| found.huge.is_some());
+        if self.is_hosted() {
+            self.changed_share += self.share_of(region);
+            self.moved.insert(region);
+            if before.is_none() && found.is_some() {
+                // Until it is known better (`guests/backing.rs`).
+                self.seen
+                    .set_host(self.seen_space, region, LeafSize::Base)?;
+            }
+        }
+        if huge {
+            let grouped = self.seen.is_in_huge_group(self.seen_space, region);
+            if before != Some(LeafSize::Huge) || grouped {
+                self.seen.map_huge(self.seen_space, region)?;
+            }
+            return Ok(before);
+        }
+        let present = found.map_or(PageBits::EMPTY, |found| found.present);
+        let zeros = found.map_or(PageBits::EMPTY, |found| found.zero_mapped);
+        let gone = PageBits::FULL.minus(present.or(zeros));
+        self.seen.split(self.seen_space, region)?;
+        self.seen
+            .unmap_pages(self.seen_space, region, gone.words())?;
+        if !present.is_empty() {
+            self.seen
+                .map_pages(self.seen_space, region, present.words())?;
+        }
+        if !zeros.is_empty() {
+            self.seen
+                .map_protected(self.seen_space, region, zeros.words())?;
+        }
+        let groups = self.groups(found);
+        self.seen.set_groups(self.seen_space, region, groups)?;
+        Ok(before)
+    }
+
+    /// Groups of base pages of a region that one TLB entry can hold, a bit each.
+    fn groups(&self, found: Option<&Region>) -> u128 {
+        let (Some(group), Some(found)) = (self.seen.groups().base, found) else {
+            return 0;
+        };
+        let pages = grouped(found, group);
+        let count = PAGES_PER_REGION >> group.order;
+        let member = |number: &u16| pages.contains(number << group.order);
+        (0..count)
+            .filter(member)
+            .fold(0, |all, number| all | 1 << number)
+    }
+
+    /// Nothing of a page around a region is in a TLB any more.
+    fn forget(&mut self, region: RegionAddr, order: PageOrder) {
+        let bytes = order.regions() * HUGE_PAGE_BYTES;
+        let first = region.start() / bytes * bytes;
+        self.core
+            .invalidate(&self.seen, self.seen_space, first..first + bytes);
+    }
+
+    /// In debug builds: what the processor knows is what the kernel has mapped.
+    #[cfg(debug_assertions)]
+    pub(super) fn debug_check(&self, kernel: &Kernel) {
+        use crate::mmu::translation::LeafSize::{Giant, Huge};
+        for sample in kernel.samples(self.space).unwrap_or_default() {
+            let region = sample.region;
+            let size = self.seen.size(self.seen_space, region);
+            let huge = size >= Some(Huge);
+            assert_eq!(huge, sample.is_huge(), "{region} of {}", self.id);
+            let giant = sample.order == PageOrder::GIANT;
+            assert_eq!(size == Some(Giant), giant, "{region} of {}", self.id);
+            let group = self.seen.groups().huge;
+            let group = group
+                .and_then(|group| PageOrder::new((PageOrder::HUGE.number() + group.order) as u8));
+            let in_group = group == Some(sample.order);
+            let known = self.seen.is_in_huge_group(self.seen_space, region);
+            assert_eq!(known, in_group, "{region} of {}", self.id);
+            if huge {
+                continue;
+            }
+            let seen = self.seen.present(self.seen_space, region);
+            let pages: u32 = seen.iter().map(|word| word.count_ones()).sum();
+            let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
+            assert_eq!(pages, there, "{region} of {}", self.id);
+            let found = kernel.space(self.space).ok();
+            let found = found.and_then(|s| s.table.get(region.start() / HUGE_PAGE_BYTES));
+            let groups = self.seen.base_groups(self.seen_space, region);
+            assert_eq!(groups, self.groups(found), "{region} of {}", self.id);
+        }
+    }
+}
+
+fn joined(program: &Program, kernel: &Kernel, region: RegionAddr) -> Option<PageOrder> {
+    let space = kernel.space(program.space).ok()?;
+    let found = space.table.get(region.start() / HUGE_PAGE_BYTES)?;
+    found.joined
+}
+
+/// The regions of the page of this size around one of them.
+fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionAddr> {
+    let all = regions_around(region.start() / HUGE_PAGE_BYTES, order);
+    all.map(|number| RegionAddr::containing(number * HUGE_PAGE_BYTES))
+}
+
+/// Base pages of a region that are in groups.
+///
+/// Where groups must be marked the kernel must do so: Linux does it for folios of 64 KiB and more on Arm since 6.9
+/// (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks hugetlb pages alone; Svnapot for anonymous memory is a
+/// series of patches (linux-riscv, April 2026), which do what is done on Arm, as this does.
+pub(super) fn grouped(found: &Region, group: Group) -> PageBits {
+    match group.condition {
+        GroupCondition::Contiguous => found.contiguous(group.order),
+        GroupCondition::Marked => {
+            let order = PageOrder::new(group.order as u8).unwrap_or_default();
+            found.folios.at_least(order)
+        }
+    }
+}

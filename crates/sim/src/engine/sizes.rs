@@ -1,0 +1,55 @@
+//! By pages of which sizes a program's memory is mapped, over time.
+
+use super::figures::SizeFigures;
+use crate::kernel::{Faults, MappedBySize};
+use hawkeye_policy::PageOrder;
+use std::time::Duration;
+
+/// What was mapped when it was last looked at, and the sum of all before.
+#[derive(Clone, Debug)]
+pub(super) struct SizesOverTime {
+    began: Duration,
+    at: Duration,
+    mapped: MappedBySize,
+    /// Bytes times seconds, by order.
+    sums: [f64; MappedBySize::ORDERS],
+}
+
+impl SizesOverTime {
+    pub(super) fn new(began: Duration) -> Self {
+        Self {
+            began,
+            at: began,
+            mapped: MappedBySize::default(),
+            sums: [0.0; MappedBySize::ORDERS],
+        }
+    }
+
+    /// What is mapped now; until now it was what was mapped before.
+    pub(super) fn note(&mut self, now: Duration, mapped: MappedBySize) {
+        let lasted_s = now.saturating_sub(self.at).as_secs_f64();
+        for (sum, (_, bytes)) in self.sums.iter_mut().zip(self.mapped.iter()) {
+            *sum += bytes as f64 * lasted_s;
+        }
+        (self.at, self.mapped) = (now, mapped);
+    }
+
+    pub(super) fn figures(&self, faults: &Faults, now: Duration) -> Vec<SizeFigures> {
+        let mut all = self.clone();
+        all.note(now, self.mapped);
+        let lasted_s = now.saturating_sub(self.began).as_secs_f64().max(1e-9);
+        let sizes = all.mapped.iter().zip(&all.sums);
+        let sizes = sizes.map(|((order, bytes), sum): ((PageOrder, u64), _)| SizeFigures {
+            page_bytes: order.bytes(),
+            faults: faults.of(order),
+            fallbacks: faults.fell_back(order),
+            mapped_end_bytes: bytes,
+            mapped_mean_bytes: (sum / lasted_s).round() as u64,
+        });
+        let nothing = |size: &SizeFigures| {
+            let counts = [size.faults, size.fallbacks, size.mapped_end_bytes];
+            counts == [0; 3] && size.mapped_mean_bytes == 0
+        };
+        sizes.filter(|size| !nothing(size)).collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! Many pageblocks in a row, for a page larger than the buddy system has blocks (`alloc_contig_range` of
+//! `mm/page_alloc.c`): a range is chosen, nobody gets frames of it any more, and what is in it is moved out.
+
+use super::Kernel;
+use super::costs::times;
+use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, MigrateType, Owner, Run};
+use hawkeye_policy::PAGES_PER_REGION;
+use std::ops::Range;
+use std::time::Duration;
+
+impl Kernel {
+    /// Takes so many pageblocks (a power of two), naturally aligned; returns the first. All of them are the kernel's until they are
+    /// handed over. Adds what it took to `time`.
+    pub(super) fn contiguous_blocks(&mut self, count: u32, time: &mut Duration) -> Option<u32> {
+        let (range, pages) = self.cheapest_range(count, time)?;
+        let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
+        let outside = self.memory.free_frames().saturating_sub(inside);
+        if outside < pages + self.watermarks.low {
+            return None;
+        }
+        for block in range.clone() {
+            self.memory.isolate(block);
+        }
+        let mut moved = 0;
+        let emptied = range.clone().all(|block| {
+            let runs: Vec<Run> = self.memory.owners_in(block).collect();
+            let others = runs.into_iter().filter(|run| !is_isolated(*run));
+            others
+                .into_iter()
+                .all(|run| self.move_out(block, run, &mut moved))
+        });
+        *time += times(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
+        if emptied {
+            return Some(range.start);
+        }
+        for block in range {
+            let runs: Vec<Run> = self.memory.owners_in(block).collect();
+            for run in runs.into_iter().filter(|run| is_isolated(*run)) {
+                self.memory.free(frames_of(block, run));
+            }
+        }
+        None
+    }
+
+    /// The range out of which the fewest pages have to move, the lowest of equals, and how many these are. Linux takes the first
+    /// that may do.
+    fn cheapest_range(&self, count: u32, time: &mut Duration) -> Option<(Range<u32>, u64)> {
+        let mut best: Option<(Range<u32>, u64)> = None;
+        let mut looked = 0;
+        for start in (0..self.memory.blocks()).step_by(count as usize) {
+            let range = start..start.saturating_add(count);
+            let most = best.as_ref().map_or(u64::MAX, |(_, pages)| *pages);
+            if range.end > self.memory.blocks() || most == 0 {
+                break;
+            }
+            let mut pages = 0;
+            let fits = range.clone().all(|block| {
+                looked += 1;
+                let held = self.movable_in(block);
+                pages += held.unwrap_or(0);
+                held.is_some() && pages < most
+            });
+            if fits {
+                best = Some((range, pages));
+            }
+        }
+        *time += times(looked, self.costs.scan_block_ns);
+        best
+    }
+
+    /// Pages of a pageblock in use, if all of them can move. Pages larger than it stay.
+    fn movable_in(&self, block: u32) -> Option<u64> {
+        match self.memory.held_in(block)? {
+            Held::Pages(pages) => Some(pages.into()),
+            Held::Whole(Owner::Anonymous { family, page }) => {
+                let region = page / u64::from(PAGES_PER_REGION);
+                let mut members = self.families.get(family as usize).into_iter().flatten();
+                let large = members.any(|member| {
+                    let found = self.spaces.get(member).and_then(|s| s.table.get(region));
+                    found.is_some_and(|found| found.joined.is_some())
+                });
+                (!large).then_some(PAGES_PER_REGION.into())
+            }
+            Held::Whole(_) => None,
+        }
+    }
+
+    /// Moves a run of pages to free frames anywhere: a huge page or a folio as a whole if there is one for it. Whether there was
+    /// room for all.
+    fn move_out(&mut self, block: u32, run: Run, moved: &mut u64) -> bool {
+        let mut done = 0;
+        while done < run.count {
+            let rest = Run {
+                first: run.first + done,
+                count: run.count - done,
+                value: run.value + u64::from(done),
+            };
+            let owner = Owner::unpack(rest.value);
+            let piece = self.next_piece(block, rest);
+            let order = match piece.order {
+                Some(order) => Some(order.number() as u8),
+                None => (piece.count == PAGES_PER_REGION).then_some(HUGE_ORDER),
+            };
+            let (memory, movable) = (&mut self.memory, MigrateType::Movable);
+            let whole = order.and_then(|o| memory.allocate(o, movable, Content::Dirty, owner));
+            let got =
+                whole.or_else(|| memory.allocate_run(piece.count, movable, Content::Dirty, owner));
+            let Some(got) = got else {
+                return false;
+            };
+            let from = frames_of(
+                block,
+                Run {
+                    count: got.frames.count as u16,
+                    ..rest
+                },
+            );
+            self.moved(owner, from, got.frames.first);
+            self.memory.keep_isolated(from);
+            done += from.count as u16;
+            *moved += u64::from(from.count);
+        }
+        true
+    }
+}
+
+fn is_isolated(run: Run) -> bool {
+    matches!(Owner::unpack(run.value), Owner::Kernel { .. })
+}
+
+fn frames_of(block: u32, run: Run) -> FrameRun {
+    FrameRun {
+        first: FrameRun::of_block(block).first + u32::from(run.first),
+        count: run.count.into(),
+    }
+}

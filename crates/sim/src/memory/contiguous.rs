@@ -1,0 +1,71 @@
+//! Pageblocks that are emptied, so that many of them in a row become one allocation.
+
+use super::buddy::State;
+use super::frames::first_of;
+use super::{FrameRun, Owner, PhysicalMemory};
+use hawkeye_policy::PAGES_PER_REGION;
+
+/// What a pageblock holds that could be moved out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// So many pages (0-512).
+    Pages(u16),
+    /// One page, and whose it is.
+    Whole(Owner),
+}
+
+impl PhysicalMemory {
+    /// Pageblocks.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// What is in a pageblock; `None` if some of that can't move.
+    pub(crate) fn held_in(&self, block: u32) -> Option<Held> {
+        match &self.blocks.get(block as usize)?.state {
+            State::Free { .. } => Some(Held::Pages(0)),
+            State::Owned(owner) => {
+                let owner = Owner::unpack(*owner);
+                owner.is_movable().then_some(Held::Whole(owner))
+            }
+            State::Parts(parts) => {
+                let moves = parts
+                    .owners()
+                    .iter()
+                    .all(|run| Owner::unpack(run.value).is_movable());
+                moves.then(|| Held::Pages(PAGES_PER_REGION - parts.free().count()))
+            }
+        }
+    }
+
+    /// Takes the free frames of a pageblock for the kernel, so that nobody else gets them (`MIGRATE_ISOLATE`).
+    pub(crate) fn isolate(&mut self, block: u32) {
+        let start = first_of(block);
+        loop {
+            let free = match self.blocks.get(block as usize).map(|b| &b.state) {
+                Some(State::Free { .. }) => Some((0, PAGES_PER_REGION)),
+                Some(State::Parts(parts)) => parts.free().next_run(0),
+                Some(State::Owned(_)) | None => None,
+            };
+            let Some((first, count)) = free else {
+                return;
+            };
+            let frame = start + u32::from(first);
+            let owner = isolated(frame);
+            if self.allocate_at(frame, count, owner).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Frames of an isolated pageblock whose page was moved out are not free again.
+    pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
+        self.hand_over(frames, isolated(frames.first));
+    }
+}
+
+fn isolated(frame: u32) -> Owner {
+    Owner::Kernel {
+        frame: frame.into(),
+    }
+}
