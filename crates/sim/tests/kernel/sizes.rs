@@ -1,0 +1,294 @@
+//! Pages of other sizes than base and huge ones.
+
+use crate::common::*;
+use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
+use hawkeye_sim::PageBits;
+use hawkeye_sim::kernel::fault_policies::{
+    HawkEyeSizes, LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES,
+};
+use hawkeye_sim::kernel::{
+    Access, HugeAdvice, Kernel, KernelCosts, KernelError, Payer, SpaceId,
+};
+use hawkeye_sim::memory::Fragmenter;
+use std::time::Duration;
+
+const BY: Payer = Payer::Manager;
+const K64: PageOrder = PageOrder::CONTIGUOUS;
+const KIB: u64 = 1 << 10;
+const MIB_32: PageOrder = PageOrder::HUGE_CONTIGUOUS;
+
+fn order(number: u8) -> PageOrder {
+    PageOrder::new(number).unwrap_or_default()
+}
+
+fn only(sizes: PageOrders) -> LinuxMthp {
+    LinuxMthp { huge: None, sizes }
+}
+
+/// What pages of a size map, in KiB.
+fn kib(kernel: &Kernel, space: SpaceId, order: PageOrder) -> u64 {
+    let mapped = kernel.mapped_by_size(space);
+    mapped.map_or(0, |mapped| mapped.of(order) / KIB)
+}
+
+#[test]
+fn the_largest_page_that_fits_is_given() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 0x0f_f000, only(MTHP_SIZES))?;
+    // 1,020 KiB from an address on that any size is aligned at: 512 KiB, 256, ... 16 KiB, and a rest of three pages.
+    let all = kernel.touch(space, bytes_at(0, 1020 * KIB), Access::Write)?;
+    let by_order: Vec<u64> = (0..9).map(|number| all.faults.of(order(number))).collect();
+    assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
+    assert_eq!((all.faults.total(), all.zeroed), (9, 255));
+    assert_eq!(kib(&kernel, space, order(7)), 512);
+    assert_eq!(rss(&kernel, space), 1020 * KIB);
+    Ok(())
+}
+
+#[test]
+fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64).with(order(2))))?;
+    kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
+    // The zero page is there: 64 KiB don't fit, nor do the first 16.
+    let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;
+    assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
+    let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), Access::Write)?;
+    assert_eq!(next.faults.of(order(2)), 1);
+    let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), Access::Write)?;
+    assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
+    assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
+    // All of it is there.
+    let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), Access::Write)?;
+    assert_eq!(rest.faults.total(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_fault_costs_less_than_those_that_it_spares() -> Outcome {
+    let costs = KernelCosts::paper();
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64)))?;
+    let touched = kernel.touch(space, bytes_at(0, 64 * KIB), Access::Write)?;
+    let zeroing = Duration::from_nanos(16 * costs.zero_base_ns);
+    let fault = touched.paid.time.saturating_sub(zeroing);
+    let of = Duration::from_nanos;
+    assert!(fault > of(costs.base_fault_ns) && fault < of(costs.huge_fault_ns));
+    assert!(fault < of(2 * costs.base_fault_ns), "{fault:?}");
+    Ok(())
+}
+
+#[test]
+fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
+    let sizes = only(PageOrders::NONE.with(K64).with(order(8)));
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
+    // One frame of each pageblock is taken: no 1 MiB is free in those whose half it was, until the other halves are used up.
+    kernel.fragment(1.0, Fragmenter::Kernel, 1);
+    let mut faults = 0;
+    let mut fallbacks = 0;
+    for number in 0..16 {
+        let touched = kernel.touch(space, bytes_at(number * MIB, MIB), Access::Write)?;
+        faults += touched.faults.of(order(8));
+        fallbacks += touched.faults.fell_back(order(8));
+    }
+    assert_eq!((faults, fallbacks), (16, 0));
+    let (mut kernel, space) = machine(16 * MIB, 16 * MIB, sizes)?;
+    kernel.fragment(1.0, Fragmenter::Kernel, 1);
+    let touched = kernel.touch(space, bytes_at(0, 12 * MIB), Access::Write)?;
+    let faults = touched.faults;
+    assert!(faults.of(order(8)) < 9 && faults.fell_back(order(8)) > 0, "{faults:?}");
+    assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.fell_back(order(8)) >= 12);
+    Ok(())
+}
+
+#[test]
+fn processes_have_sizes_of_their_own_where_they_are_offered() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeSizes)?;
+    kernel.touch(space, bytes_at(0, MIB), Access::Write)?;
+    assert_eq!(kib(&kernel, space, PageOrder::BASE), 1024);
+    kernel.set_fault_sizes(space, PageOrders::NONE.with(K64))?;
+    kernel.touch(space, bytes_at(MIB, MIB), Access::Write)?;
+    assert_eq!(kib(&kernel, space, K64), 1024);
+    kernel.advise(space, bytes_at(2 * MIB, MIB), HugeAdvice::NoHuge)?;
+    kernel.touch(space, bytes_at(2 * MIB, 2 * MIB), Access::Write)?;
+    assert_eq!(kib(&kernel, space, K64), 2048);
+    let refused = kernel.set_fault_sizes(space, PageOrders::HUGE);
+    assert_eq!(refused, Err(KernelError::Sizes(PageOrders::HUGE)));
+    let (mut other, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
+    assert!(other.set_fault_sizes(space, MTHP_SIZES).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(order(5))))?;
+    kernel.touch(space, bytes_at(0, 128 * KIB), Access::Write)?;
+    let free = kernel.figures().free_bytes;
+    kernel.free(space, bytes_at(4 * KIB, 4 * KIB))?;
+    assert_eq!(kernel.figures().free_bytes, free + 4 * KIB);
+    assert_eq!(kib(&kernel, space, order(5)), 0);
+    let left: Vec<u64> = (2..5).map(|number| kib(&kernel, space, order(number))).collect();
+    assert_eq!((left, kib(&kernel, space, PageOrder::BASE)), (vec![16, 32, 64], 12));
+    // What relatives share ends for whoever writes.
+    let (child, _) = kernel.fork(space)?;
+    kernel.touch(child, bytes_at(64 * KIB, 4 * KIB), Access::Write)?;
+    assert_eq!((kib(&kernel, space, K64), kib(&kernel, child, K64)), (64, 0));
+    kernel.exit(space)?;
+    kernel.exit(child)?;
+    assert_eq!(kernel.figures().free_bytes, 64 * MIB);
+    Ok(())
+}
+
+#[test]
+fn what_is_swapped_out_is_no_large_page_any_more() -> Outcome {
+    let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, only(PageOrders::NONE.with(K64)))?;
+    kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+    let figures = kernel.space_figures(space)?;
+    assert!(figures.swapped_bytes > 0);
+    let mapped = kernel.mapped_by_size(space)?;
+    let sum: u64 = mapped.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(sum, figures.rss_bytes);
+    assert!(mapped.of(K64) > 4 * MIB, "{mapped:?}");
+    kernel.check().map_err(|error| panic!("{error}"))
+}
+
+#[test]
+fn blocks_with_anything_in_them_are_promoted() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LinuxBase)?;
+    let pages = PageBits::range(0, 17).or(PageBits::range(100, 1));
+    kernel.touch_pages(space, region(0), pages, Access::Write)?;
+    let done = kernel.promote(space, region(0), K64, BY)?;
+    // Three blocks: one is full, two have one page each.
+    assert_eq!((done.copied, done.added), (18, 30));
+    assert_eq!(kib(&kernel, space, K64), 3 * 64);
+    assert_eq!(kernel.useful_bytes(space)?, 18 * PAGE);
+    let costs = KernelCosts::paper();
+    let copied = 18 * costs.copy_base_ns + 30 * costs.zero_base_ns + 3 * costs.shoot_down_ns;
+    assert_eq!(done.locked, Duration::from_nanos(copied));
+    let sample = kernel.sample(space, region(0));
+    assert_eq!(sample.map(|s| (s.order, s.present)), Some((K64, 48)));
+    let again = kernel.promote(space, region(0), K64, BY);
+    assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
+    // Larger ones take what is there as well.
+    kernel.promote(space, region(0), order(6), BY)?;
+    assert_eq!((kib(&kernel, space, order(6)), kib(&kernel, space, K64)), (512, 0));
+    kernel.promote(space, region(0), PageOrder::HUGE, BY)?;
+    assert_eq!(huge(&kernel, space), 1);
+    Ok(())
+}
+
+fn first(kernel: &Kernel, space: SpaceId) -> Option<PageOrder> {
+    kernel.sample(space, region(0)).map(|sample| sample.order)
+}
+
+#[test]
+fn regions_become_one_page_and_huge_pages_again() -> Outcome {
+    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    kernel.touch(space, bytes_at(0, 30 * MIB), Access::Write)?;
+    let early = kernel.promote(space, region(0), MIB_32, BY);
+    assert_eq!(early, Err(KernelError::NotCandidate(space, region(0))));
+    // The last one by base pages.
+    kernel.advise(space, bytes_at(30 * MIB, 2 * MIB), HugeAdvice::NoHuge)?;
+    kernel.touch(space, bytes_at(30 * MIB, 100 * PAGE), Access::Write)?;
+    kernel.advise(space, bytes_at(30 * MIB, 2 * MIB), HugeAdvice::None)?;
+    let done = kernel.promote(space, region(7), MIB_32, BY)?;
+    assert_eq!((done.copied, done.added), (15 * 512 + 100, 412));
+    assert_eq!(first(&kernel, space), Some(MIB_32));
+    assert_eq!(kib(&kernel, space, MIB_32), 32 << 10);
+    assert_eq!((rss(&kernel, space), huge(&kernel, space)), (32 * MIB, 16));
+    let again = kernel.promote(space, region(0), MIB_32, BY);
+    assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
+    // One of them is split, the others are huge pages.
+    kernel.split(space, region(3), BY)?;
+    assert_eq!((first(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
+    kernel.promote(space, region(3), PageOrder::HUGE, BY)?;
+    kernel.promote(space, region(0), MIB_32, BY)?;
+    kernel.free(space, bytes_at(2 * MIB, 2 * MIB))?;
+    assert_eq!((first(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
+    kernel.exit(space)?;
+    assert_eq!(kernel.figures().free_bytes, 256 * MIB);
+    Ok(())
+}
+
+#[test]
+fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
+    // Alone on its machine, each gets the lowest block that is free.
+    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+    let done = kernel.promote(space, region(0), MIB_32, BY)?;
+    assert_eq!((done.copied, done.added), (0, 0));
+    assert_eq!(first(&kernel, space), Some(MIB_32));
+    Ok(())
+}
+
+#[test]
+fn a_range_is_emptied_of_what_can_move() -> Outcome {
+    for (by, moves) in [(Fragmenter::PageCache, true), (Fragmenter::Kernel, false)] {
+        let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxBase)?;
+        kernel.fragment(1.0, by, 7);
+        kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+        let cached = kernel.figures().cached_bytes;
+        let done = kernel.promote(space, region(0), MIB_32, BY);
+        if moves {
+            assert_eq!(done.map(|done| done.copied), Ok(16 * 512));
+            assert_eq!(first(&kernel, space), Some(MIB_32));
+        } else {
+            assert_eq!(done, Err(KernelError::NoFrames(space, region(0), MIB_32)));
+            assert_eq!(first(&kernel, space), Some(PageOrder::BASE));
+        }
+        assert_eq!(kernel.figures().cached_bytes, cached);
+        kernel.check().map_err(|error| panic!("{error}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn compaction_moves_large_pages_as_wholes() -> Outcome {
+    let sizes = only(PageOrders::NONE.with(K64));
+    let (mut kernel, space) = machine(64 * MIB, 64 * MIB, sizes)?;
+    kernel.touch(space, bytes_at(0, 48 * MIB), Access::Write)?;
+    // Three of four pages of 64 KiB go, everywhere.
+    for number in (0..48 * 16).filter(|number| number % 4 != 0) {
+        kernel.free(space, bytes_at(number * 64 * KIB, 64 * KIB))?;
+    }
+    kernel.read_files(12 * MIB);
+    let before = kib(&kernel, space, K64);
+    for number in 0..8 {
+        // Each needs a huge frame.
+        kernel.promote(space, region(24 + number), PageOrder::HUGE, BY).ok();
+    }
+    kernel.check().map_err(|error| panic!("{error}"))?;
+    let promoted = huge(&kernel, space);
+    let left = before - promoted * 8 * 64;
+    assert!(promoted > 0);
+    assert_eq!(kib(&kernel, space, K64), left);
+    Ok(())
+}
+
+#[test]
+fn a_gibibyte_is_one_page() -> Outcome {
+    let (mut kernel, space) = machine(4 << 30, 2 << 30, LinuxThp::default())?;
+    kernel.touch(space, bytes_at(0, 1 << 30), Access::Write)?;
+    // Something of others before it: it has to be copied.
+    let done = kernel.promote(space, region(5), PageOrder::GIANT, BY)?;
+    assert_eq!(done.copied % (512 * 512), 0);
+    assert_eq!(first(&kernel, space), Some(PageOrder::GIANT));
+    assert_eq!(rss(&kernel, space), 1 << 30);
+    let freed = kernel.free_pages(space, region(100), PageBits::range(0, 1))?;
+    assert!(freed.time > Duration::ZERO);
+    assert_eq!(huge(&kernel, space), 511);
+    kernel.check().map_err(|error| panic!("{error}"))
+}
+
+#[test]
+fn what_no_region_holds_is_told() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LinuxBase)?;
+    assert_eq!(kernel.outside(space)?, Default::default());
+    kernel.map(space, bytes_at(8 * MIB, 128 * KIB), HugeAdvice::None)?;
+    kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB), HugeAdvice::None)?;
+    kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), Access::Write)?;
+    let outside = kernel.outside(space)?;
+    let mut expected = [0; 9];
+    (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
+    assert_eq!((outside.mapped_bytes, outside.resident_bytes), (expected, 12 * KIB));
+    let of = |bytes| RegionAddr::containing(AT + bytes);
+    assert!(kernel.holds_region(space, of(16 * MIB)) && !kernel.holds_region(space, of(8 * MIB)));
+    Ok(())
+}
