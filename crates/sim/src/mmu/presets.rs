@@ -29,7 +29,11 @@ const fn cache(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
 }
 
 const fn group(order: u32, condition: GroupCondition) -> Option<Group> {
-    Some(Group { order, condition })
+    Some(Group {
+        order,
+        condition,
+        in_l1: true,
+    })
 }
 
 const INTEL_L1_TLB: L1Tlb = L1Tlb::Split {

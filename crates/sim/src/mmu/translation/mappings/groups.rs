@@ -30,7 +30,8 @@ pub(in crate::mmu::translation) struct Mark {
 }
 
 impl Mark {
-    const SINGLE: Self = Self {
+    /// That of the page alone.
+    pub(in crate::mmu::translation) const SINGLE: Self = Self {
         first: u32::MAX,
         bits: 1,
     };
@@ -41,6 +42,7 @@ impl Mark {
             Some(Group {
                 order,
                 condition: GroupCondition::Marked,
+                ..
             }) => Self {
                 first: u32::MAX << order,
                 bits: bits(1 << order),
