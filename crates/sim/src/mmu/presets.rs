@@ -69,6 +69,7 @@ pub const HASWELL: Processor = Processor {
     l1_tlb: INTEL_L1_TLB,
     l2_tlb: L2Tlb {
         shape: Shape::new(1024, 8),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Nowhere,
         hit_cycles: 7,
@@ -104,6 +105,7 @@ pub const SKYLAKE: Processor = Processor {
     l1_tlb: INTEL_L1_TLB,
     l2_tlb: L2Tlb {
         shape: Shape::new(1536, 12),
+        large: None,
         huge_ways: 12,
         giant: GiantPages::Own(Shape::new(16, 4)),
         hit_cycles: 7,
@@ -143,6 +145,7 @@ pub const ICE_LAKE: Processor = Processor {
     },
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 16),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
@@ -182,6 +185,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
     },
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 16),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
@@ -224,6 +228,7 @@ pub const ZEN_4: Processor = Processor {
     l1_tlb: L1Tlb::Shared(Shape::fully_associative(72)),
     l2_tlb: L2Tlb {
         shape: Shape::new(3072, 24),
+        large: None,
         huge_ways: 24,
         giant: GiantPages::AsHuge,
         hit_cycles: 7,
@@ -271,6 +276,7 @@ pub const NEOVERSE_V2: Processor = Processor {
     l1_tlb: L1Tlb::Shared(Shape::fully_associative(48)),
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 8),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 5,

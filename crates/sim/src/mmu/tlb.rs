@@ -27,6 +27,10 @@ pub enum L1Tlb {
 pub struct L2Tlb {
     /// Its size.
     pub shape: Shape,
+    /// Where all entries of more than one base page are, if they have a part of their own; what is said of huge pages and of
+    /// pages of 1 GiB below does not matter then.
+    #[serde(default)]
+    pub large: Option<Shape>,
     /// Ways of a set that huge pages may take (1 to all).
     pub huge_ways: u32,
     /// Where pages of 1 GiB are.
@@ -160,6 +164,7 @@ mod tests {
     fn l2(entries: u32, ways: u32, huge_ways: u32) -> L2Tlb {
         L2Tlb {
             shape: Shape::new(entries, ways),
+            large: None,
             huge_ways,
             giant: GiantPages::Nowhere,
             hit_cycles: 7,
