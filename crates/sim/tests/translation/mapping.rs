@@ -236,15 +236,21 @@ impl Plain {
     }
 
     pub fn set_host(&mut self, space: u16, begin: u64, host: EntrySize) {
-        if host == EntrySize::Giant || self.region(space, begin).host == EntrySize::Giant {
-            let others = if host == EntrySize::Giant {
-                host
-            } else {
-                EntrySize::Huge
-            };
-            for number in Self::around(begin) {
-                self.region(space, number << 21).host = others;
+        // What is behind one page of the host all has one size.
+        let before = self.region(space, begin).host;
+        let with = |size: EntrySize| -> Vec<u64> {
+            match size {
+                EntrySize::Giant => Self::around(begin).collect(),
+                EntrySize::HugeGroup => self.huge_neighbours(begin).collect(),
+                _ => Vec::new(),
             }
+        };
+        let (old, new) = (with(before), with(host));
+        for number in old {
+            self.region(space, number << 21).host = EntrySize::Huge;
+        }
+        for number in new {
+            self.region(space, number << 21).host = host;
         }
         self.region(space, begin).host = host;
     }

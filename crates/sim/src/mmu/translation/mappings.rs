@@ -9,7 +9,8 @@ use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of}
 use super::sizes::{EntrySize, LeafSize, Orders};
 use super::state::RegionState;
 use crate::mmu::{Groups, MmuError};
-pub(super) use groups::{Mark, Membership};
+pub(crate) use groups::Mark;
+pub(super) use groups::Membership;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 

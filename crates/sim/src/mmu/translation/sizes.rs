@@ -64,7 +64,7 @@ impl EntrySize {
 
     /// What is less than 3 bits of a number, 5 and more as 4.
     #[inline]
-    pub(super) const fn from_bits(bits: u32) -> Self {
+    pub(crate) const fn from_bits(bits: u32) -> Self {
         // Looked up, as sizes of pages that differ can't be foreseen.
         static SIZES: [EntrySize; 8] = {
             let [base, base_group, huge, huge_group, giant] = EntrySize::ALL;
@@ -73,6 +73,12 @@ impl EntrySize {
             ]
         };
         SIZES[(bits & 7) as usize]
+    }
+}
+
+impl From<PageSize> for EntrySize {
+    fn from(size: PageSize) -> Self {
+        LeafSize::from(size).into()
     }
 }
 
@@ -97,16 +103,16 @@ impl From<PageSize> for LeafSize {
 
 /// How many base pages there are in an entry of each size, as a binary logarithm: by [`EntrySize`], a byte each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Orders(u64);
+pub(crate) struct Orders(u64);
 
 impl Orders {
     /// Those in the second level.
-    pub(super) fn new(groups: Groups) -> Self {
+    pub(crate) fn new(groups: Groups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
     /// Those in the first level.
-    pub(super) fn in_l1(groups: Groups) -> Self {
+    pub(crate) fn in_l1(groups: Groups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
 
@@ -119,7 +125,7 @@ impl Orders {
 
     /// Of entries of a size.
     #[inline(always)]
-    pub(super) const fn of(self, size: EntrySize) -> u32 {
+    pub(crate) const fn of(self, size: EntrySize) -> u32 {
         // Said where it is known, for loops that are made for it.
         match size {
             EntrySize::Base => 0,
@@ -129,12 +135,12 @@ impl Orders {
 
     /// The number of the entry of a size that a base page is in.
     #[inline(always)]
-    pub(super) const fn number(self, page: u32, size: EntrySize) -> u32 {
+    pub(crate) const fn number(self, page: u32, size: EntrySize) -> u32 {
         page >> self.of(size)
     }
 
     /// Bytes of an entry of a size.
-    pub(super) const fn bytes(self, size: EntrySize) -> u64 {
+    pub(crate) const fn bytes(self, size: EntrySize) -> u64 {
         BASE_PAGE_BYTES << self.of(size)
     }
 }
