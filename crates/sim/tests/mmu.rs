@@ -1,8 +1,8 @@
 //! The MMU model as a whole: counters, access bits and time of whole runs.
 
 use hawkeye_sim::mmu::{
-    Counters, L1Tlb, MmuError, PROCESSORS, PageSize, Pattern, Processor, Run, SKYLAKE, Shape,
-    Truth, WalkCosts, calibrate,
+    Counters, L1Tlb, MmuError, NEOVERSE_V2, PROCESSORS, PageSize, Pattern, Processor, Run, SKYLAKE,
+    Shape, Truth, WalkCosts, ZEN_4, calibrate,
 };
 use std::time::Duration;
 
@@ -360,4 +360,96 @@ fn what_cant_be_simulated_is_refused() {
     let refused = new(&odd, Pattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());
     let sentence = "processor skylake: the first-level TLB must be a power of two of whole sets";
     assert_eq!(refused, Err(sentence.to_owned()));
+}
+
+/// Walks per access of random reads over 256 MiB, in groups or not, in a guest or not.
+fn walks(
+    processor: &Processor,
+    size: PageSize,
+    in_groups: bool,
+    backed_by: Option<PageSize>,
+) -> Result<f64, MmuError> {
+    let mut run = Run::new(processor, Pattern::RANDOM, GIB / 4, size, 1)?;
+    if let Some(pages) = backed_by {
+        run = run.in_guest(processor, pages);
+    }
+    if in_groups {
+        run = run.in_groups(processor);
+    }
+    run.advance_accesses(100_000);
+    let warm = run.counters();
+    run.advance_accesses(100_000);
+    let counters = run.counters().since(&warm);
+    Ok(counters.walks as f64 / counters.accesses as f64)
+}
+
+#[test]
+fn groups_reach_as_far_as_they_are_large() -> Outcome {
+    // 65,536 pages: what is not in the second level is walked for.
+    for (processor, in_groups) in [
+        (NEOVERSE_V2, 1.0 - 2048.0 * 16.0 / 65_536.0),
+        (ZEN_4, 1.0 - 3072.0 * 4.0 / 65_536.0),
+        (SKYLAKE, 1.0 - 1536.0 / 65_536.0),
+    ] {
+        let close = |a: f64, b: f64| (a - b).abs() < 0.02;
+        let base = walks(&processor, PageSize::Base, false, None)?;
+        let grouped = walks(&processor, PageSize::Base, true, None)?;
+        let what = format!("{}: {base}, {grouped}", processor.name);
+        assert!(base > 0.9 && close(grouped, in_groups), "{what}");
+        // A host of base pages takes it all, one of huge pages nothing.
+        let hosts = [PageSize::Base, PageSize::Huge].map(Some);
+        let [small, large] = hosts.map(|host| walks(&processor, PageSize::Base, true, host));
+        assert_eq!((small?, large?), (base, grouped), "{what}");
+    }
+    Ok(())
+}
+
+#[test]
+fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
+    for size in [PageSize::Base, PageSize::Huge] {
+        let count = |in_groups| -> Result<Counters, MmuError> {
+            let run = Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?;
+            let mut run = if in_groups {
+                run.in_groups(&SKYLAKE)
+            } else {
+                run
+            };
+            run.advance_accesses(100_000);
+            Ok(run.counters())
+        };
+        assert_eq!(count(true)?, count(false)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> Outcome {
+    let new = |processor: &Processor| -> Result<Run, MmuError> {
+        let run = Run::new(processor, Pattern::STRIDE_4K, 16 * MIB, PageSize::Base, 1)?;
+        Ok(run.in_groups(processor))
+    };
+    let pages = 16 * MIB / 4096;
+    let lap = |run: &mut Run| {
+        let before = run.counters();
+        run.advance_accesses(pages);
+        run.counters().since(&before)
+    };
+    let mut amd = new(&ZEN_4)?;
+    assert_eq!(lap(&mut amd).walks, pages / 4);
+    clear_all(&mut amd, true);
+    let cleared = lap(&mut amd);
+    assert_eq!((cleared.walks, cleared.first_touches), (pages, pages));
+    assert_eq!(marked(&amd), pages as u32);
+    // Each group's last page made it one again: 1,024 entries, which the second level has room for.
+    assert_eq!(lap(&mut amd).walks, 0);
+    let mut arm = new(&NEOVERSE_V2)?;
+    assert_eq!(lap(&mut arm).walks, pages / 16);
+    clear_all(&mut arm, true);
+    let cleared = lap(&mut arm);
+    assert_eq!(
+        (cleared.walks, cleared.first_touches),
+        (pages / 16, pages / 16)
+    );
+    assert_eq!(marked(&arm), pages as u32, "one bit for all of a group");
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Access bits of an address space.
 
-use super::page::{Page, PageSize};
+use super::page::PageSize;
+use super::translation::Mark;
 use hawkeye_policy::PAGES_PER_REGION;
 
 /// Words of a region's bits.
@@ -10,6 +11,8 @@ pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct AccessBits {
     size: PageSize,
+    /// What is set at a time.
+    mark: Mark,
     bits: Vec<u64>,
 }
 
@@ -22,25 +25,42 @@ impl AccessBits {
         };
         Self {
             size,
+            mark: Mark::SINGLE,
             bits: vec![u64::MAX; words],
         }
     }
 
-    /// Sets a page's bit; true if it was clear.
+    /// Where several pages have one bit.
+    pub(crate) fn set_mark(&mut self, mark: Mark) {
+        self.mark = mark;
+    }
+
+    /// Sets the bit of the page at `offset`; true if it was clear.
     #[inline]
-    pub(crate) fn set(&mut self, page: Page) -> bool {
-        let mask = 1 << (page.number % 64);
-        let word = &mut self.bits[(page.number / 64) as usize];
+    pub(crate) fn set(&mut self, offset: u64) -> bool {
+        let (word, mask) = self.mark.place((offset / self.size.bytes()) as u32);
+        let word = &mut self.bits[word];
         let was_clear = *word & mask == 0;
         *word |= mask;
         was_clear
+    }
+
+    /// Whether the bits of the pages around `offset` are set, so many (a power of two of at most 64) and aligned alike: of
+    /// all of them, and of all others.
+    #[inline]
+    pub(crate) fn are_set(&self, offset: u64, pages: u32) -> (bool, bool) {
+        let page = offset / self.size.bytes();
+        let first = page & !u64::from(pages - 1);
+        let all = u64::MAX >> (64 - pages) << (first % 64);
+        let clear = all & !self.bits[(first / 64) as usize];
+        (clear == 0, clear & !(1 << (page % 64)) == 0)
     }
 
     /// Clears the bits of the pages of a region.
     pub(crate) fn clear(&mut self, region: usize) {
         match self.size {
             PageSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
-            PageSize::Huge => self.bits[region / 64] &= !(1 << (region % 64)),
+            PageSize::Huge => self.mark.clear(&mut self.bits, region),
         }
     }
 
@@ -60,6 +80,7 @@ impl AccessBits {
 
 #[cfg(test)]
 mod tests {
+    use super::super::presets::NEOVERSE_V2;
     use super::*;
 
     #[test]
@@ -68,11 +89,35 @@ mod tests {
         assert_eq!(bits.of_region(1), [u64::MAX; WORDS]);
         bits.clear(1);
         assert_eq!(bits.of_region(1), [0; WORDS]);
-        let page = PageSize::Base.page((512 + 65) * 4096);
-        assert!(bits.set(page) && !bits.set(page));
+        let offset = (512 + 65) * 4096;
+        assert!(bits.set(offset) && !bits.set(offset));
         assert_eq!(bits.of_region(1), [0, 2, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bits.of_region(0), [u64::MAX; WORDS]);
         assert_eq!(bits.of_region(2), [u64::MAX; WORDS]);
+    }
+
+    #[test]
+    fn marked_pages_have_one_bit() {
+        let [_, group, ..] = Mark::of_sizes(NEOVERSE_V2.groups);
+        let mut bits = AccessBits::new(1, PageSize::Base);
+        bits.set_mark(group);
+        bits.clear(0);
+        assert_eq!(bits.are_set(20 << 12, 4), (false, false));
+        assert!(bits.set(20 << 12) && !bits.set(31 << 12));
+        assert_eq!(bits.of_region(0)[0], 0xffff_0000);
+        assert_eq!(bits.are_set(20 << 12, 4), (true, true));
+        assert_eq!(bits.are_set(12 << 12, 4), (false, false));
+    }
+
+    #[test]
+    fn the_last_one_completes_its_neighbours() {
+        let mut bits = AccessBits::new(1, PageSize::Base);
+        bits.clear(0);
+        for page in 4..7 {
+            assert!(bits.set(page << 12));
+        }
+        assert_eq!(bits.are_set(7 << 12, 4), (false, true));
+        assert_eq!(bits.are_set(6 << 12, 4), (false, false));
     }
 
     #[test]
@@ -81,7 +126,7 @@ mod tests {
         bits.clear(65);
         assert_eq!(bits.of_region(65), [0; WORDS]);
         assert_eq!(bits.of_region(64), [u64::MAX; WORDS]);
-        assert!(bits.set(PageSize::Huge.page((65 << 21) + 12_345)));
+        assert!(bits.set((65 << 21) + 12_345));
         assert_eq!(bits.of_region(65), [u64::MAX; WORDS]);
     }
 }

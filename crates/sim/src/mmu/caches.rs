@@ -1,7 +1,6 @@
 //! Three levels of data cache, for the program's own lines and those of its page tables alike.
 
 use super::lru::{LruSets, Shape};
-use super::page::PageSize;
 use serde::{Deserialize, Serialize};
 
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
@@ -64,10 +63,10 @@ impl Caches {
         self
     }
 
-    /// Loads a line of a frame of this size at `now`, in cycles since the start.
+    /// Loads a line of a frame of this size (a power of two) at `now`, in cycles since the start.
     #[inline]
-    pub(crate) fn load(&mut self, line: u64, frame: PageSize, now: f64) -> Level {
-        let within_frame = frame.bytes() / CACHE_LINE_BYTES - 1;
+    pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
+        let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
         let (set, tag) = self.l1.split(line);
         if self.l1.access(set, tag).is_hit() {
             return Level::L1;
@@ -140,6 +139,7 @@ fn placed(sets: &LruSets, line: u64, own: u64) -> (usize, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn load(caches: &mut Caches, line: u64) -> Level {
-        caches.load(line, PageSize::Base, 0.0)
+        caches.load(line, BASE_PAGE_BYTES, 0.0)
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
 
     /// How many of so many lines at a distance are still in a level of 2,048 sets of 16 ways, or in one as large again
     /// behind it.
-    fn kept(lines: u64, distance: u64, frame: PageSize) -> [usize; 2] {
+    fn kept(lines: u64, distance: u64, frame: u64) -> [usize; 2] {
         let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)]);
         let all = || (0..lines).map(|n| n * distance);
         let mut load = |line| caches.load(line, frame, 0.0);
@@ -191,17 +191,17 @@ mod tests {
     #[test]
     fn lines_at_a_distance_meet_in_the_sets_that_their_frames_leave_them() {
         // In a row they fill the level, whatever the frames.
-        for frame in [PageSize::Base, PageSize::Huge] {
+        for frame in [BASE_PAGE_BYTES, HUGE_PAGE_BYTES] {
             let [l2, _] = kept(16_384, 1, frame);
             assert!(l2 > 15_000, "{l2}, {frame:?}");
         }
         // One line of each base page: 32 of the sets, in which ever they are.
-        let [base, _] = kept(4096, 64, PageSize::Base);
+        let [base, _] = kept(4096, 64, BASE_PAGE_BYTES);
         assert!((480..=512).contains(&base), "{base}");
         // Every 64 KiB of a huge page: two sets, less what the first level has.
-        assert_eq!(kept(4096, 1024, PageSize::Huge)[0], 30);
+        assert_eq!(kept(4096, 1024, HUGE_PAGE_BYTES)[0], 30);
         // One line more each time: all sets.
-        let [l2, _] = kept(16_384, 1025, PageSize::Huge);
+        let [l2, _] = kept(16_384, 1025, HUGE_PAGE_BYTES);
         assert!(l2 > 15_000, "{l2}");
     }
 
@@ -210,7 +210,7 @@ mod tests {
         let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)]);
         // 32 slices: 64 KiB apart, lines meet in two sets of each.
         let all = || (0..2048).map(|n| n * 1024);
-        let mut load = |line| caches.load(line, PageSize::Huge, 0.0);
+        let mut load = |line| caches.load(line, HUGE_PAGE_BYTES, 0.0);
         for line in all() {
             load(line);
         }
@@ -225,11 +225,11 @@ mod tests {
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let kept_for = |cycles: f64| {
             let mut caches = Caches::new(levels).shared_with(bytes_per_cycle);
-            caches.load(0, PageSize::Base, 1000.0);
+            caches.load(0, BASE_PAGE_BYTES, 1000.0);
             for line in [1, 2, 3] {
-                caches.load(line, PageSize::Base, 1000.0);
+                caches.load(line, BASE_PAGE_BYTES, 1000.0);
             }
-            caches.load(0, PageSize::Base, 1000.0 + cycles) == Level::L3
+            caches.load(0, BASE_PAGE_BYTES, 1000.0 + cycles) == Level::L3
         };
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
@@ -238,7 +238,7 @@ mod tests {
         let mut at = 0.0;
         for visit in 0..1000u32 {
             for line in 0..4 {
-                let level = caches.load(line, PageSize::Base, at);
+                let level = caches.load(line, BASE_PAGE_BYTES, at);
                 assert_eq!(level == Level::Memory, visit == 0);
             }
             at += 150.0;
@@ -258,7 +258,7 @@ mod tests {
             let mut last = None;
             for line in loads {
                 let huge = line >> sets_bits & 1 == 1;
-                let frame = if huge { PageSize::Huge } else { PageSize::Base };
+                let frame = if huge { HUGE_PAGE_BYTES } else { BASE_PAGE_BYTES };
                 let found = caches.load(line, frame, 0.0);
                 if last == Some(line) {
                     prop_assert_eq!(found, Level::L1);

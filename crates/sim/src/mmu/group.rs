@@ -11,6 +11,8 @@ pub struct Group {
     pub order: u32,
     /// What makes them one entry.
     pub condition: GroupCondition,
+    /// Whether the first level of the TLB holds them as one entry too. Else it has pages of them, one by one.
+    pub in_l1: bool,
 }
 
 /// What makes neighbouring pages one TLB entry.

@@ -1,8 +1,8 @@
 //! How long loads take: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
 use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level};
-use super::page::PageSize;
 use super::slots::Slots;
+use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// Caches and memory of one core.
@@ -31,14 +31,14 @@ pub struct MemorySpec {
 const LINES_TO_A_STREAM: u32 = 2;
 /// Lines of a base page. Prefetchers see physical addresses, and stay in 4 KiB also where pages are
 /// huge.
-const LINES_PER_PREFETCH_AREA: u64 = PageSize::Base.bytes() / CACHE_LINE_BYTES;
+const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 
 /// Caches and memory at work. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     caches: Caches,
     /// What is in one piece of physical memory, of the program's.
-    frames: PageSize,
+    frame_bytes: u64,
     latency: [f64; 4],
     /// The channel's time for one line.
     line_cycles: f64,
@@ -63,11 +63,11 @@ struct Stream {
 
 impl Memory {
     /// The program's memory is in frames of this size.
-    pub(crate) fn new(spec: &MemorySpec, ghz: f64, frames: PageSize) -> Self {
+    pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
             caches: Caches::new(spec.caches).shared_with(spec.neighbours_gb_per_s / ghz),
-            frames,
+            frame_bytes,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
@@ -83,8 +83,8 @@ impl Memory {
     }
 
     /// Where its frames are of another size.
-    pub(crate) fn set_frames(&mut self, frames: PageSize) {
-        self.frames = frames;
+    pub(crate) fn set_frames(&mut self, frame_bytes: u64) {
+        self.frame_bytes = frame_bytes;
     }
 
     /// What follows is for an access that entered the core at this time, no earlier than the last.
@@ -105,7 +105,7 @@ impl Memory {
             _ => 0,
         };
         self.stream.line = line;
-        let level = self.caches.load(line, self.frames, start);
+        let level = self.caches.load(line, self.frame_bytes, start);
         let prefetched = level == Level::Memory && self.stream.length >= LINES_TO_A_STREAM;
         self.stream.ready = if prefetched {
             self.prefetched(start)
@@ -118,7 +118,7 @@ impl Memory {
     /// A load of a page walk's at `start`; returns where the line was, and when it is there.
     #[inline]
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
-        let level = self.caches.load(line, PageSize::Base, start);
+        let level = self.caches.load(line, BASE_PAGE_BYTES, start);
         (level, self.demanded(line, level, start))
     }
 
@@ -177,7 +177,7 @@ mod tests {
             channel_gb_per_s: 6.4,
             neighbours_gb_per_s: 0.0,
         };
-        Memory::new(&spec, 1.0, PageSize::Base)
+        Memory::new(&spec, 1.0, BASE_PAGE_BYTES)
     }
 
     #[test]

@@ -67,7 +67,9 @@ pub use lru::Shape;
 pub use memory::MemorySpec;
 pub use page::PageSize;
 pub use pattern::Pattern;
-pub use presets::{HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, ZEN_4};
+pub use presets::{
+    HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4,
+};
 pub use processor::{NestedCaches, Processor};
 pub use run::Run;
 pub use tlb::{GiantPages, L1Tlb, L2Tlb};

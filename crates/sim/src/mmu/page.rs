@@ -20,31 +20,4 @@ impl PageSize {
             Self::Huge => HUGE_PAGE_BYTES,
         }
     }
-
-    const fn shift(self) -> u32 {
-        self.bytes().trailing_zeros()
-    }
-
-    /// The page of this size that holds the byte at `offset`.
-    #[inline]
-    pub(crate) fn page(self, offset: u64) -> Page {
-        Page {
-            number: offset >> self.shift(),
-            size: self,
-        }
-    }
-}
-
-/// One page, counted in pages of its size from the begin of the memory that is accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) number: u64,
-    pub(crate) size: PageSize,
-}
-
-impl Page {
-    /// First byte of it.
-    pub(crate) fn offset(self) -> u64 {
-        self.number << self.size.shift()
-    }
 }

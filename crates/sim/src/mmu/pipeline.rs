@@ -11,10 +11,12 @@ use super::accessed::AccessBits;
 use super::accesses::Access;
 use super::caches::CACHE_LINE_BYTES;
 use super::counters::Counters;
+use super::group::{Group, GroupCondition};
 use super::memory::Memory;
-use super::page::{Page, PageSize};
+use super::page::PageSize;
 use super::processor::Processor;
 use super::tlb::{Found, Tlb};
+use super::translation::{EntrySize, Mark};
 use super::walk::PageTables;
 use super::walkers::Walkers;
 use std::time::Duration;
@@ -23,8 +25,12 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     size: PageSize,
-    /// What the TLBs hold of a page: all of it, or the piece that the host maps by one of its pages.
-    entry_size: PageSize,
+    /// The entry that its own tables allow for a page: the page, or the group that it is in.
+    own: EntrySize,
+    /// By what the host maps it; by the largest pages if there is no host.
+    host: EntrySize,
+    /// Its groups, if the processor sees them as one only where all access bits are set.
+    seen_if_accessed: Option<Group>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     first_touch_cycles: f64,
@@ -43,14 +49,16 @@ impl Pipeline {
     pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
         Self {
             size,
-            entry_size: size,
+            own: size.into(),
+            host: EntrySize::Giant,
+            seen_if_accessed: None,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
             first_touch_cycles: 0.0,
-            tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb),
+            tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
             tables: PageTables::new(processor.walk_caches, bytes),
             walkers: Walkers::new(processor.walkers),
-            memory: Memory::new(&processor.memory, processor.ghz, size),
+            memory: Memory::new(&processor.memory, processor.ghz, size.bytes()),
             order: Order::new(processor.reorder_buffer, processor.width),
             last_ready: 0.0,
             counters: Counters::default(),
@@ -59,10 +67,31 @@ impl Pipeline {
 
     /// The same in a virtual machine whose host maps it by pages of this size.
     pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
-        self.entry_size = self.size.min(backed_by);
+        self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
-        self.memory.set_frames(self.entry_size);
+        self.memory.set_frames(self.tlb.bytes(self.entry_size()));
         self
+    }
+
+    /// The same where its pages are in groups, as far as the processor knows any; how walks set access bits then.
+    pub(crate) fn in_groups(mut self, processor: &Processor) -> (Self, Mark) {
+        let (size, group) = match self.size {
+            PageSize::Base => (EntrySize::BaseGroup, processor.groups.base),
+            PageSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
+        };
+        if let Some(group) = group {
+            self.own = size;
+            let seen = group.condition == GroupCondition::Contiguous;
+            self.seen_if_accessed = seen.then_some(group);
+            self.memory.set_frames(self.tlb.bytes(self.entry_size()));
+        }
+        let mark = Mark::of_sizes(processor.groups)[self.own as usize];
+        (self, mark)
+    }
+
+    /// What one TLB entry holds: what its own tables and the host's allow.
+    fn entry_size(&self) -> EntrySize {
+        self.own.min(self.host)
     }
 
     /// So many instructions a cycle where nothing holds them up, instead of as many as the core is wide.
@@ -75,8 +104,8 @@ impl Pipeline {
         self.first_touch_cycles = cost.as_secs_f64() * 1e9 * self.ghz;
     }
 
-    /// Forgets the translations of pages for which `keep` is false.
-    pub(crate) fn flush(&mut self, keep: impl Fn(Page) -> bool) {
+    /// Forgets the translations of entries for which `keep` is false, asked with their first byte and that behind them.
+    pub(crate) fn flush(&mut self, keep: impl Fn(u64, u64) -> bool) {
         self.tlb.retain(keep);
         self.tables.flush();
     }
@@ -115,18 +144,39 @@ impl Pipeline {
         self.order.leave(ready);
     }
 
+    /// Looks for an address in the TLBs, and by which entry it is there afterwards.
+    #[inline]
+    fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (Found, EntrySize) {
+        let mut size = self.entry_size();
+        if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
+            let (all, others) = bits.are_set(offset, 1 << group.order);
+            if !all {
+                // It may have been seen as one before. A walk sets this page's bit.
+                let sizes = [EntrySize::BaseGroup, EntrySize::Base];
+                if let Some(known) = self.tlb.look_up_known(offset, sizes) {
+                    return known;
+                }
+                if !others {
+                    size = EntrySize::Base;
+                }
+            }
+        }
+        (self.tlb.look_up(offset, size), size)
+    }
+
     /// When an access that entered the core before and starts at `start` has its translation.
     #[inline]
     fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
-        let page = self.entry_size.page(offset);
-        let start = match self.tlb.look_up(page) {
+        let (found, size) = self.look_up(offset, bits);
+        let entry = self.tlb.entry(offset, size);
+        let start = match found {
             // The TLB knows a page as soon as its walk has begun.
-            Found::L1 => return self.walkers.wait(page, start),
+            Found::L1 => return self.walkers.wait(entry, start),
             found => {
                 let start = start + self.l2_tlb_hit_cycles;
                 if found == Found::L2 {
                     self.counters.l2_tlb_hits += 1;
-                    return self.walkers.wait(page, start);
+                    return self.walkers.wait(entry, start);
                 }
                 start
             }
@@ -134,14 +184,14 @@ impl Pipeline {
         self.counters.walks += 1;
         let walk = self.tables.walk(offset, self.size);
         let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
-        let done = self.walkers.walk(page, entered, start, |begin| {
+        let done = self.walkers.walk(entry, entered, start, |begin| {
             walk.lines().iter().fold(begin, |at, line| {
                 let (level, arrives) = memory.load_for_walk(*line, at);
                 walk_loads[level as usize] += 1;
                 arrives
             })
         });
-        if !bits.set(self.size.page(offset)) {
+        if !bits.set(offset) {
             return done;
         }
         self.counters.first_touches += 1;

@@ -1,4 +1,4 @@
-//! Processors that are sold.
+//! Processors that are sold, and one that is published.
 //!
 //! Sizes are the makers' where they publish them. Nobody publishes the walk caches of Intel: theirs
 //! are from S. van Schaik, K. Razavi, B. Gras, H. Bos, C. Giuffrida, "Reverse engineering hardware
@@ -26,10 +26,6 @@ const fn cache(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
         ways,
         latency_cycles,
     }
-}
-
-const fn group(order: u32, condition: GroupCondition) -> Option<Group> {
-    Some(Group { order, condition })
 }
 
 const INTEL_L1_TLB: L1Tlb = L1Tlb::Split {
@@ -65,6 +61,7 @@ pub const HASWELL: Processor = Processor {
     l1_tlb: INTEL_L1_TLB,
     l2_tlb: L2Tlb {
         shape: Shape::new(1024, 8),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Nowhere,
         hit_cycles: 7,
@@ -100,6 +97,7 @@ pub const SKYLAKE: Processor = Processor {
     l1_tlb: INTEL_L1_TLB,
     l2_tlb: L2Tlb {
         shape: Shape::new(1536, 12),
+        large: None,
         huge_ways: 12,
         giant: GiantPages::Own(Shape::new(16, 4)),
         hit_cycles: 7,
@@ -139,6 +137,7 @@ pub const ICE_LAKE: Processor = Processor {
     },
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 16),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
@@ -178,6 +177,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
     },
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 16),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 7,
@@ -210,6 +210,12 @@ const AMD_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
 
 /// Zen 4, one core complex of 8 cores. 1 GiB as pages of 2 MiB in the second level is documented for Zen 2 and
 /// taken over (WikiChip, Zen 2). Not confirmed: ways, latency, walkers and walk caches.
+///
+/// Groups of four base pages are what its events `ls_l1_d_tlb_miss.tlb_reload_coalesced_page_*` count: "a 16k page
+/// created from four adjacent 4k pages", in both levels (Linux, `tools/perf/pmu-events/arch/x86/amdzen4/memory.json`;
+/// the same for Zen 5; on Zen 1 the events are named for 32 KiB). Not confirmed: that they are in the entries of other
+/// pages, and that all four must have their access bit set; an entry that held a page without would keep the processor
+/// from setting it at the first access, as the architecture has it.
 pub const ZEN_4: Processor = Processor {
     name: "zen-4",
     source: "AMD Software Optimization Guide for the Zen 4 Microarchitecture (57647), 2.8: 72 entries for \
@@ -220,12 +226,17 @@ pub const ZEN_4: Processor = Processor {
     l1_tlb: L1Tlb::Shared(Shape::fully_associative(72)),
     l2_tlb: L2Tlb {
         shape: Shape::new(3072, 24),
+        large: None,
         huge_ways: 24,
         giant: GiantPages::AsHuge,
         hit_cycles: 7,
     },
     groups: Groups {
-        base: group(2, GroupCondition::Contiguous),
+        base: Some(Group {
+            order: 2,
+            condition: GroupCondition::Contiguous,
+            in_l1: true,
+        }),
         huge: None,
     },
     walk_caches: AMD_WALK_CACHES,
@@ -257,6 +268,12 @@ const NEOVERSE_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
 /// Neoverse V2 with granules of 4 KiB, as in a server of 72 cores. Not confirmed: all sizes of its TLBs, which way
 /// pages of 1 GiB take, and its walkers. The second-level cache is the maker's choice: 2 MiB in Graviton 4 (Arm's
 /// learning path on the memory subsystem), 1 MiB here.
+///
+/// The contiguous bit makes groups of 16 entries of either level with this granule: 64 KiB and 32 MiB (Arm Architecture
+/// Reference Manual, DDI 0487, "The Contiguous bit"; Linux, `CONT_PTE_SHIFT` and `CONT_PMD_SHIFT`). Where they are is said
+/// of the Cortex-A76 (100798, A5.2) and taken over: all sizes in one second level; in the first 4, 16, 64 KiB, 2 and 512
+/// MiB, what is larger in such pieces, so that 32 MiB are there as pages of 2 MiB. Not modelled: pages of 1 GiB as two of
+/// 512 MiB in the first level; four neighbouring pages that its second level holds in one entry without the bit.
 pub const NEOVERSE_V2: Processor = Processor {
     name: "neoverse-v2",
     source: "Arm Neoverse V2 Core Technical Reference Manual (102375), memory management: 48 entries for \
@@ -267,13 +284,22 @@ pub const NEOVERSE_V2: Processor = Processor {
     l1_tlb: L1Tlb::Shared(Shape::fully_associative(48)),
     l2_tlb: L2Tlb {
         shape: Shape::new(2048, 8),
+        large: None,
         huge_ways: 8,
         giant: GiantPages::Among { ways: 8 },
         hit_cycles: 5,
     },
     groups: Groups {
-        base: group(4, GroupCondition::Marked),
-        huge: group(4, GroupCondition::Marked),
+        base: Some(Group {
+            order: 4,
+            condition: GroupCondition::Marked,
+            in_l1: true,
+        }),
+        huge: Some(Group {
+            order: 4,
+            condition: GroupCondition::Marked,
+            in_l1: false,
+        }),
     },
     walk_caches: NEOVERSE_WALK_CACHES,
     nested: nested(NEOVERSE_WALK_CACHES),
@@ -295,14 +321,76 @@ pub const NEOVERSE_V2: Processor = Processor {
     },
 };
 
+/// XiangShan of the third generation (Kunminghu V2), an open RISC-V core, with Svnapot: groups of 64 KiB. Never run on real
+/// hardware by us.
+///
+/// From its documents (XiangShan-Design-Doc, January 2026: `memblock/MMU`, `backend`): 6 instructions wide, a reorder
+/// buffer of 160; 48 entries for all sizes; as the second level a cache of page-table lines, 64 sets of 4 lines of 8
+/// entries (2,048 base pages), of directories 4 sets of 2 such lines, 16 entries each of the upper levels, and 16 for all
+/// larger leaves; six walks of the last level at a time. From its sources (`PageTableCache.scala`, `top/Configs.scala`):
+/// groups of 64 KiB are among those 16; caches of 64 KiB, 1 MiB and 16 MiB, 16 misses of the first. 3 GHz is the
+/// designers' aim (RISC-V Summit China, August 2024).
+///
+/// Not found, and chosen: all latencies, the nested TLB, memory. Different here: replacement is exact LRU instead of
+/// pseudo-LRU; the second level has single entries in 32 ways in place of lines; eight pages that lie in a row don't
+/// share an entry of the first level ("TLB compression"); walks set access bits, where hardware leaves that to a fault.
+pub const XIANGSHAN: Processor = Processor {
+    name: "xiangshan",
+    source: "XiangShan design documents, Kunminghu V2: 48 entries for all sizes, 2,048 base pages and 16 larger \
+             ones in the second level, 64-KiB groups by Svnapot; latencies chosen",
+    ghz: 3.0,
+    width: 6,
+    reorder_buffer: 160,
+    l1_tlb: L1Tlb::Shared(Shape::fully_associative(48)),
+    l2_tlb: L2Tlb {
+        shape: Shape::new(2048, 32),
+        large: Some(Shape::fully_associative(16)),
+        huge_ways: 32,
+        giant: GiantPages::AsHuge,
+        hit_cycles: 10,
+    },
+    groups: Groups {
+        base: Some(Group {
+            order: 4,
+            condition: GroupCondition::Marked,
+            in_l1: true,
+        }),
+        huge: None,
+    },
+    walk_caches: XIANGSHAN_WALK_CACHES,
+    nested: nested(XIANGSHAN_WALK_CACHES),
+    walkers: 6,
+    memory: MemorySpec {
+        caches: [
+            cache(64 * KIB, 4, 4),
+            cache(MIB, 8, 16),
+            cache(16 * MIB, 16, 50),
+        ],
+        latency_ns: 100.0,
+        bandwidth_gb_per_s: 12.0,
+        fill_buffers: 16,
+        // DDR4-3200.
+        channels: 4,
+        channel_gb_per_s: 25.6,
+        neighbours_gb_per_s: 0.0,
+    },
+};
+
+const XIANGSHAN_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
+    pde: 64,
+    pdpte: 16,
+    pml4e: 16,
+};
+
 /// All of them, the oldest first.
-pub const PROCESSORS: [Processor; 6] = [
+pub const PROCESSORS: [Processor; 7] = [
     HASWELL,
     SKYLAKE,
     ICE_LAKE,
     SAPPHIRE_RAPIDS,
     ZEN_4,
     NEOVERSE_V2,
+    XIANGSHAN,
 ];
 
 #[cfg(test)]

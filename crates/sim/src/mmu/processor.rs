@@ -98,6 +98,11 @@ impl Processor {
             (l1_tlb, "the first-level TLB", sets),
             (shape(self.l2_tlb.shape), "the second-level TLB", sets),
             (
+                self.l2_tlb.large.is_none_or(shape),
+                "its part for larger pages",
+                sets,
+            ),
+            (
                 huge_ways.contains(&self.l2_tlb.huge_ways),
                 "its ways for huge pages",
                 "1 to all of its ways",

@@ -67,6 +67,17 @@ impl Run {
         self
     }
 
+    /// The same where its memory lies in groups of pages, as large as one TLB entry of this processor can hold: base pages
+    /// from folios of 64 KiB, for instance. Where the processor knows none of such pages, nothing changes.
+    /// What is left over at the end of the memory counts as a whole group. In a virtual machine a TLB holds a group as
+    /// one entry where the host's pages are as large, or larger.
+    pub fn in_groups(mut self, processor: &Processor) -> Self {
+        let mark;
+        (self.pipeline, mark) = self.pipeline.in_groups(processor);
+        self.bits.set_mark(mark);
+        self
+    }
+
     /// The same for a program that gets through so many instructions a cycle (over 0) where memory doesn't hold it up,
     /// because they depend on each other or branches are mispredicted; at most as many as the core is wide.
     pub fn with_pace(mut self, instructions_per_cycle: f64) -> Self {
@@ -116,9 +127,10 @@ impl Run {
             }
         }
         if flush {
-            self.pipeline.flush(|page| {
-                let region = (page.offset() / HUGE_PAGE_BYTES) as usize;
-                !cleared.get(region).copied().unwrap_or(false)
+            self.pipeline.flush(|begin, end| {
+                let regions = begin / HUGE_PAGE_BYTES..end.div_ceil(HUGE_PAGE_BYTES);
+                let of = |region: u64| cleared.get(region as usize).copied().unwrap_or(false);
+                !regions.into_iter().any(of)
             });
         }
     }

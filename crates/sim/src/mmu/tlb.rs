@@ -1,7 +1,9 @@
 //! Two levels of TLB for data.
 
+use super::group::Groups;
 use super::lru::{Lookup, LruSets, Shape};
-use super::page::{Page, PageSize};
+use super::translation::{EntrySize, LeafSize, Orders};
+use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// The first level.
@@ -27,6 +29,10 @@ pub enum L1Tlb {
 pub struct L2Tlb {
     /// Its size.
     pub shape: Shape,
+    /// Where all entries of more than one base page are, if they have a part of their own; what is said of huge pages and of
+    /// pages of 1 GiB below does not matter then.
+    #[serde(default)]
+    pub large: Option<Shape>,
     /// Ways of a set that huge pages may take (1 to all).
     pub huge_ways: u32,
     /// Where pages of 1 GiB are.
@@ -61,20 +67,30 @@ pub(crate) enum Found {
     Nowhere,
 }
 
-/// Both levels. A page that is looked up is in both afterwards; what falls out of the second level
-/// may stay in the first.
+/// What one entry of the second level holds: its number among those of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) number: u32,
+    pub(crate) size: EntrySize,
+}
+
+/// Both levels. What is looked up is in both afterwards; what falls out of the second level may stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     /// For base pages, or for all.
     l1: LruSets,
     /// For huge pages, if they have their own.
     l1_huge: Option<LruSets>,
+    l1_orders: Orders,
     l2: LruSets,
+    /// For all but single base pages, if they have their own.
+    l2_large: Option<LruSets>,
     l2_huge_ways: usize,
+    orders: Orders,
 }
 
 impl Tlb {
-    pub(crate) fn new(l1: L1Tlb, l2: L2Tlb) -> Self {
+    pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: Groups) -> Self {
         let (l1, l1_huge) = match l1 {
             L1Tlb::Split { base, huge, .. } => (base, Some(huge)),
             L1Tlb::Shared(shape) => (shape, None),
@@ -82,68 +98,139 @@ impl Tlb {
         Self {
             l1: LruSets::new(l1),
             l1_huge: l1_huge.map(LruSets::new),
+            l1_orders: Orders::in_l1(groups),
             l2: LruSets::new(l2.shape),
+            l2_large: l2.large.map(LruSets::new),
             l2_huge_ways: l2.huge_ways as usize,
+            orders: Orders::new(groups),
         }
     }
 
-    /// Translates an address on `page`.
+    /// The entry of this size that holds the byte at `offset`.
     #[inline]
-    pub(crate) fn look_up(&mut self, page: Page) -> Found {
-        let l1 = match (&mut self.l1_huge, page.size) {
-            (Some(huge), PageSize::Huge) => huge,
-            _ => &mut self.l1,
-        };
-        let (set, tag) = place(l1, page);
-        if l1.access(set, tag).is_hit() {
+    pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> Entry {
+        Entry {
+            number: self.orders.number(page(offset), size),
+            size,
+        }
+    }
+
+    /// Bytes that an entry of a size holds.
+    pub(crate) fn bytes(&self, size: EntrySize) -> u64 {
+        self.orders.bytes(size)
+    }
+
+    /// Translates an address by an entry of this size.
+    #[inline]
+    pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> Found {
+        if self.use_l1(offset, size) {
             return Found::L1;
         }
-        let (set, tag) = place(&self.l2, page);
-        let Lookup::Miss { evicted } = self.l2.access(set, tag) else {
+        if self.use_l2(offset, size) {
             return Found::L2;
-        };
-        if page.size == PageSize::Huge && self.l2.count(set, is_huge) > self.l2_huge_ways {
-            self.l2.evict_instead(set, evicted, is_huge);
         }
         Found::Nowhere
     }
 
-    /// Forgets every page for which `keep` is false.
-    pub(crate) fn retain(&mut self, keep: impl Fn(Page) -> bool) {
-        let levels = [
-            Some(&mut self.l1),
-            self.l1_huge.as_mut(),
-            Some(&mut self.l2),
-        ];
-        for level in levels.into_iter().flatten() {
+    /// The same by the first of these sizes of which it has the entry, without making one; and which.
+    pub(crate) fn look_up_known(
+        &mut self,
+        offset: u64,
+        sizes: [EntrySize; 2],
+    ) -> Option<(Found, EntrySize)> {
+        let in_l1 = |size: &EntrySize| {
+            let (set, tag) = place(self.l1_of(*size), self.l1_orders, offset, *size);
+            self.l1_of(*size).count(set, |other| other == tag) > 0
+        };
+        let in_l2 = |size: &EntrySize| {
+            let (set, tag) = place(self.l2_of(*size), self.orders, offset, *size);
+            self.l2_of(*size).count(set, |other| other == tag) > 0
+        };
+        let known = sizes.into_iter().find(in_l1).map(|size| (Found::L1, size));
+        let known = known.or_else(|| sizes.into_iter().find(in_l2).map(|size| (Found::L2, size)));
+        if let Some((_, size)) = known {
+            self.look_up(offset, size);
+        }
+        known
+    }
+
+    #[inline]
+    fn use_l1(&mut self, offset: u64, size: EntrySize) -> bool {
+        let orders = self.l1_orders;
+        let l1 = match (&mut self.l1_huge, size.leaf()) {
+            (Some(huge), LeafSize::Huge) => huge,
+            _ => &mut self.l1,
+        };
+        let (set, tag) = place(l1, orders, offset, size);
+        l1.access(set, tag).is_hit()
+    }
+
+    #[inline]
+    fn use_l2(&mut self, offset: u64, size: EntrySize) -> bool {
+        if let (Some(large), true) = (&mut self.l2_large, size != EntrySize::Base) {
+            let (set, tag) = place(large, self.orders, offset, size);
+            return large.access(set, tag).is_hit();
+        }
+        let (set, tag) = place(&self.l2, self.orders, offset, size);
+        let Lookup::Miss { evicted } = self.l2.access(set, tag) else {
+            return true;
+        };
+        if size.leaf() == LeafSize::Huge && self.l2.count(set, is_huge) > self.l2_huge_ways {
+            self.l2.evict_instead(set, evicted, is_huge);
+        }
+        false
+    }
+
+    fn l1_of(&self, size: EntrySize) -> &LruSets {
+        match (&self.l1_huge, size.leaf()) {
+            (Some(huge), LeafSize::Huge) => huge,
+            _ => &self.l1,
+        }
+    }
+
+    fn l2_of(&self, size: EntrySize) -> &LruSets {
+        match &self.l2_large {
+            Some(large) if size != EntrySize::Base => large,
+            _ => &self.l2,
+        }
+    }
+
+    /// Forgets every entry for which `keep` is false, asked with its first byte and the one after its last.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
+        let first = [Some(&mut self.l1), self.l1_huge.as_mut()];
+        let second = [Some(&mut self.l2), self.l2_large.as_mut()];
+        let first = first.into_iter().map(|level| (level, self.l1_orders));
+        let second = second.into_iter().map(|level| (level, self.orders));
+        for (level, orders) in first.chain(second) {
+            let Some(level) = level else { continue };
             let set_bits = level.set_bits();
-            level.retain(|set, tag| keep(page_of(set_bits, set, tag)));
+            level.retain(|set, tag| {
+                let bytes = orders.bytes(EntrySize::from_bits(tag));
+                let begin = bytes * (u64::from(tag >> SIZE_BITS) << set_bits | set as u64);
+                keep(begin, begin + bytes)
+            });
         }
     }
 }
 
-/// Set and tag of a page: the tag's lowest bit is its size.
+/// Bits of a tag that are the size, the lowest.
+const SIZE_BITS: u32 = 3;
+
+/// The base page at `offset`.
 #[inline]
-fn place(sets: &LruSets, page: Page) -> (usize, u32) {
-    let (set, high) = sets.split(page.number);
-    (set, high << 1 | u32::from(page.size == PageSize::Huge))
+fn page(offset: u64) -> u32 {
+    (offset / BASE_PAGE_BYTES) as u32
+}
+
+/// Set and tag of the entry of this size that holds the byte at `offset`.
+#[inline]
+fn place(sets: &LruSets, orders: Orders, offset: u64, size: EntrySize) -> (usize, u32) {
+    let (set, high) = sets.split(orders.number(page(offset), size).into());
+    (set, high << SIZE_BITS | size as u32)
 }
 
 fn is_huge(tag: u32) -> bool {
-    tag & 1 == 1
-}
-
-/// The page that was placed there.
-fn page_of(set_bits: u32, set: usize, tag: u32) -> Page {
-    let size = if is_huge(tag) {
-        PageSize::Huge
-    } else {
-        PageSize::Base
-    };
-    Page {
-        number: u64::from(tag >> 1) << set_bits | set as u64,
-        size,
-    }
+    EntrySize::from_bits(tag).leaf() == LeafSize::Huge
 }
 
 #[cfg(test)]
@@ -160,30 +247,34 @@ mod tests {
     fn l2(entries: u32, ways: u32, huge_ways: u32) -> L2Tlb {
         L2Tlb {
             shape: Shape::new(entries, ways),
+            large: None,
             huge_ways,
             giant: GiantPages::Nowhere,
             hit_cycles: 7,
         }
     }
 
-    fn base(number: u64) -> Page {
-        Page {
-            number,
-            size: PageSize::Base,
-        }
+    const BASE: EntrySize = EntrySize::Base;
+    const HUGE: EntrySize = EntrySize::Huge;
+
+    /// Offset and size of a base page.
+    fn base(number: u64) -> (u64, EntrySize) {
+        (number << 12, BASE)
     }
 
-    fn huge(number: u64) -> Page {
-        Page {
-            number,
-            size: PageSize::Huge,
-        }
+    fn huge(number: u64) -> (u64, EntrySize) {
+        (number << 21, HUGE)
+    }
+
+    fn tlb(l1: L1Tlb, l2: L2Tlb) -> impl FnMut((u64, EntrySize)) -> Found {
+        let mut tlb = Tlb::new(l1, l2, Groups::NONE);
+        move |(offset, size)| tlb.look_up(offset, size)
     }
 
     #[test]
     fn worked_by_hand() {
         // L1: two sets of one way; L2: two sets of two ways.
-        let mut tlb = Tlb::new(TINY, l2(4, 2, 2));
+        let mut look_up = tlb(TINY, l2(4, 2, 2));
         let steps = [
             (base(0), Found::Nowhere),
             (base(0), Found::L1),
@@ -197,35 +288,35 @@ mod tests {
             (base(1), Found::L1),
         ];
         for (step, (page, found)) in steps.into_iter().enumerate() {
-            assert_eq!(tlb.look_up(page), found, "step {step}: {page:?}");
+            assert_eq!(look_up(page), found, "step {step}: {page:?}");
         }
     }
 
     #[test]
     fn sizes_are_told_apart_and_share_the_second_level() {
-        let mut tlb = Tlb::new(TINY, l2(2, 2, 2));
-        assert_eq!(tlb.look_up(base(0)), Found::Nowhere);
-        assert_eq!(tlb.look_up(huge(0)), Found::Nowhere);
-        assert_eq!(tlb.look_up(huge(1)), Found::Nowhere);
-        assert_eq!(tlb.look_up(base(2)), Found::Nowhere);
-        assert_eq!(tlb.look_up(huge(0)), Found::Nowhere, "three others since");
-        assert_eq!(tlb.look_up(base(2)), Found::L1, "not its TLB");
-        let mut shared = Tlb::new(L1Tlb::Shared(Shape::fully_associative(1)), l2(8, 8, 8));
-        shared.look_up(base(0));
-        shared.look_up(huge(0));
-        assert_eq!(shared.look_up(base(0)), Found::L2, "one entry for all");
+        let mut look_up = tlb(TINY, l2(2, 2, 2));
+        assert_eq!(look_up(base(0)), Found::Nowhere);
+        assert_eq!(look_up(huge(0)), Found::Nowhere);
+        assert_eq!(look_up(huge(1)), Found::Nowhere);
+        assert_eq!(look_up(base(2)), Found::Nowhere);
+        assert_eq!(look_up(huge(0)), Found::Nowhere, "three others since");
+        assert_eq!(look_up(base(2)), Found::L1, "not its TLB");
+        let mut shared = tlb(L1Tlb::Shared(Shape::fully_associative(1)), l2(8, 8, 8));
+        shared(base(0));
+        shared(huge(0));
+        assert_eq!(shared(base(0)), Found::L2, "one entry for all");
     }
 
     #[test]
     fn huge_pages_keep_to_their_ways() {
-        let mut tlb = Tlb::new(TINY, l2(4, 4, 2));
+        let mut look_up = tlb(TINY, l2(4, 4, 2));
         for page in [base(0), huge(1), huge(2), huge(3)] {
-            assert_eq!(tlb.look_up(page), Found::Nowhere);
+            assert_eq!(look_up(page), Found::Nowhere);
         }
-        tlb.look_up(base(2));
-        assert_eq!(tlb.look_up(base(0)), Found::L2, "the oldest, but untouched");
-        assert_eq!(tlb.look_up(huge(2)), Found::L2);
-        assert_eq!(tlb.look_up(huge(1)), Found::Nowhere, "made room for 3");
+        look_up(base(2));
+        assert_eq!(look_up(base(0)), Found::L2, "the oldest, but untouched");
+        assert_eq!(look_up(huge(2)), Found::L2);
+        assert_eq!(look_up(huge(1)), Found::Nowhere, "made room for 3");
     }
 
     proptest! {
@@ -233,18 +324,18 @@ mod tests {
         fn what_is_forgotten_is_walked_for_again(numbers in proptest::collection::vec(0u64..3000, 1..300)) {
             let giant = Shape::new(4, 4);
             let l1 = L1Tlb::Split { base: Shape::new(64, 4), huge: Shape::new(32, 4), giant };
-            let mut tlb = Tlb::new(l1, l2(8192, 16, 16));
+            let mut tlb = Tlb::new(l1, l2(8192, 16, 16), Groups::NONE);
             for number in &numbers {
-                tlb.look_up(base(*number));
-                tlb.look_up(huge(*number));
+                tlb.look_up(number << 12, BASE);
+                tlb.look_up(number << 21, HUGE);
             }
-            tlb.retain(|page| page.size == PageSize::Huge || page.number % 3 != 0);
+            tlb.retain(|begin, end| end - begin == 2 << 20 || (begin >> 12) % 3 != 0);
             let mut seen = std::collections::BTreeSet::new();
             for number in numbers {
                 let again = !seen.insert(number);
                 let kept = number % 3 != 0 || again;
-                prop_assert_eq!(tlb.look_up(base(number)) != Found::Nowhere, kept);
-                prop_assert!(tlb.look_up(huge(number)) != Found::Nowhere);
+                prop_assert_eq!(tlb.look_up(number << 12, BASE) != Found::Nowhere, kept);
+                prop_assert!(tlb.look_up(number << 21, HUGE) != Found::Nowhere);
             }
         }
     }

@@ -192,7 +192,7 @@ impl Host {
     #[inline]
     fn find_table(&mut self, level: usize, number: u64, walk: &mut Walk) {
         let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
-        let page = self.backed_by.page(address).number;
+        let page = address / self.backed_by.bytes();
         let tlb = self.tlb.as_mut();
         if tlb.is_some_and(|tlb| tlb.access(0, page as u32).is_hit()) {
             return;

@@ -1,12 +1,12 @@
 //! The page walkers of a core, and when they are at work.
 
-use super::page::Page;
 use super::slots::Slots;
+use super::tlb::Entry;
 
 /// Walkers at work. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Walkers {
-    walks: Slots<Page>,
+    walks: Slots<Entry>,
     /// Up to when it is counted how long walkers are at work. No walk begins before it any more.
     counted_until: f64,
     active_cycles: f64,
@@ -24,19 +24,19 @@ impl Walkers {
         }
     }
 
-    /// When a walk for this page that is still under way at `start` will be done; `start` if there is
+    /// When a walk for this entry that is still under way at `start` will be done; `start` if there is
     /// none.
     #[inline]
-    pub(crate) fn wait(&self, page: Page, start: f64) -> f64 {
-        self.walks.wait(page, start)
+    pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
+        self.walks.wait(entry, start)
     }
 
-    /// Walks for a page as soon after `start` as a walker is free. `walk` says when a walk that begins at the time it
+    /// Walks for an entry as soon after `start` as a walker is free. `walk` says when a walk that begins at the time it
     /// is shown is done. Returns that. Nothing will be asked for that starts before `entered`, which never falls.
     #[inline]
     pub(crate) fn walk(
         &mut self,
-        page: Page,
+        entry: Entry,
         entered: f64,
         start: f64,
         walk: impl FnOnce(f64) -> f64,
@@ -46,7 +46,7 @@ impl Walkers {
         self.walks.forget(entered);
         let begin = self.walks.free(start);
         let done = walk(begin);
-        self.walks.take(page, begin, done);
+        self.walks.take(entry, begin, done);
         self.pending_cycles += done - begin;
         done
     }
@@ -77,14 +77,14 @@ impl Walkers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::page::PageSize;
+    use super::super::translation::EntrySize;
     use super::*;
     use proptest::prelude::*;
 
-    fn page(number: u64) -> Page {
-        Page {
+    fn page(number: u32) -> Entry {
+        Entry {
             number,
-            size: PageSize::Base,
+            size: EntrySize::Base,
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
     fn two_walkers_overlap_and_a_third_walk_waits() {
         let mut walkers = Walkers::new(2);
         let mut walk =
-            |page: Page, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
+            |page: Entry, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
         assert_eq!(walk(page(1), 0.0), 100.0);
         assert_eq!(walk(page(2), 10.0), 110.0);
         assert_eq!(walk(page(3), 20.0), 200.0);

@@ -3,10 +3,12 @@
 use super::plain::Plain;
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, Levels, Mappings, SpaceId, Sweep, Tables, Translator, TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Levels, Mappings, SpaceId, Sweep, Tables, Translator,
+    TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{
-    GiantPages, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS, Processor, Shape, WalkCacheSizes,
+    GiantPages, Group, GroupCondition, Groups, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS,
+    Processor, Shape, WalkCacheSizes,
 };
 use proptest::prelude::*;
 
@@ -21,6 +23,7 @@ const TINY: Processor = Processor {
     },
     l2_tlb: L2Tlb {
         shape: Shape::new(16, 4),
+        large: None,
         huge_ways: 2,
         giant: GiantPages::Among { ways: 1 },
         hit_cycles: 7,
@@ -41,6 +44,47 @@ const TINY: Processor = Processor {
     ..HASWELL
 };
 
+/// The same with groups of these orders, held by the first level or not.
+fn with_groups(
+    processor: Processor,
+    base: GroupCondition,
+    orders: [u32; 2],
+    in_l1: bool,
+) -> Processor {
+    let group = |order, condition| {
+        Some(Group {
+            order,
+            condition,
+            in_l1,
+        })
+    };
+    Processor {
+        groups: Groups {
+            base: group(orders[0], base),
+            huge: group(orders[1], GroupCondition::Marked),
+        },
+        ..processor
+    }
+}
+
+/// The presets, and what is not in them.
+fn processors() -> Vec<Processor> {
+    let mut large = TINY;
+    large.l2_tlb.large = Some(Shape::new(4, 2));
+    let (seen, marked) = (GroupCondition::Contiguous, GroupCondition::Marked);
+    let mut all = vec![
+        TINY,
+        with_groups(TINY, seen, [2, 1], true),
+        with_groups(TINY, seen, [3, 4], false),
+        with_groups(TINY, marked, [4, 2], true),
+        with_groups(TINY, marked, [6, 1], false),
+        with_groups(large, seen, [2, 1], true),
+        with_groups(large, marked, [4, 4], false),
+    ];
+    all.extend(PROCESSORS);
+    all
+}
+
 /// Where things may be mapped: neighbours, another GiB, another 512 GiB, beyond 48 bits.
 const REGIONS: [u64; 10] = [
     0x7f00_0000_0000,
@@ -56,6 +100,14 @@ const REGIONS: [u64; 10] = [
 ];
 const FULL: [u64; 8] = [u64::MAX; 8];
 const SIZES: [LeafSize; 3] = [LeafSize::Base, LeafSize::Huge, LeafSize::Giant];
+/// Groups of base pages: all, none, some.
+const GROUPS: [u128; 5] = [
+    u128::MAX,
+    0,
+    0b0111,
+    0xffff_0000_ffff_00ff,
+    1 << 127 | 1 << 31 | 1,
+];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -64,7 +116,11 @@ enum Step {
     /// A sweep: region, first byte, stride, how many.
     Sweep(usize, u64, u64, u64, bool),
     MapPages(usize, [u64; 8], bool),
+    /// Maps pages, and says that these groups of them are one.
+    MapGroups(usize, usize),
+    SetGroups(usize, usize),
     MapHuge(usize),
+    MapHugeGroup(usize),
     MapGiant(usize),
     UnmapPages(usize, [u64; 8]),
     Split(usize),
@@ -85,12 +141,15 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(r, b, s, c, w)| Step::Sweep(r, b, s, c, w)),
         2 => (region.clone(), some, any::<bool>()).prop_map(|(r, p, w)| Step::MapPages(r, p, w)),
         2 => region.clone().prop_map(|r| Step::MapPages(r, FULL, false)),
+        2 => (region.clone(), 0..GROUPS.len()).prop_map(|(r, g)| Step::MapGroups(r, g)),
+        1 => (region.clone(), 0..GROUPS.len()).prop_map(|(r, g)| Step::SetGroups(r, g)),
         2 => region.clone().prop_map(Step::MapHuge),
+        2 => region.clone().prop_map(Step::MapHugeGroup),
         1 => region.clone().prop_map(Step::MapGiant),
         1 => (region.clone(), some).prop_map(|(r, p)| Step::UnmapPages(r, p)),
         1 => region.clone().prop_map(Step::Split),
-        2 => (region.clone(), 0..3usize).prop_map(|(r, s)| Step::SetHost(r, s)),
-        1 => region.prop_map(Step::ClearAccessed),
+        2 => (region.clone(), 0..5usize).prop_map(|(r, s)| Step::SetHost(r, s)),
+        2 => region.prop_map(Step::ClearAccessed),
         1 => Just(Step::InvalidateHost),
     ]
 }
@@ -122,7 +181,7 @@ const WORK: Work = Work {
 
 impl Both {
     fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut mappings = Mappings::new();
+        let mut mappings = Mappings::with_groups(spec.processor.groups)?;
         let spaces = [mappings.add_space()?, mappings.add_space()?];
         Ok(Self {
             fast: Translator::new(spec)?,
@@ -211,6 +270,21 @@ impl Both {
                 self.plain.map_pages(id, begin(*region), *pages, *protect);
                 self.shoot_down(who, *region);
             }
+            Step::MapGroups(region, groups) => {
+                let mapped = self.mappings.map_pages(space, address(*region), FULL);
+                prop_assert!(mapped.is_ok());
+                self.plain.number(id, begin(*region));
+                self.plain.map_pages(id, begin(*region), FULL, false);
+                self.set_groups(who, *region, *groups)?;
+            }
+            Step::SetGroups(region, groups) => self.set_groups(who, *region, *groups)?,
+            Step::MapHugeGroup(region) => {
+                let mapped = self.mappings.map_huge_group(space, address(*region));
+                self.plain.number(id, begin(*region));
+                let plain = self.plain.map_huge_group(id, begin(*region));
+                prop_assert_eq!(mapped.is_ok(), plain);
+                self.shoot_down(who, *region);
+            }
             Step::MapHuge(region) => {
                 let mapped = self.mappings.map_huge(space, address(*region));
                 self.plain.number(id, begin(*region));
@@ -239,10 +313,11 @@ impl Both {
             Step::SetHost(region, size) => {
                 let set = self
                     .mappings
-                    .set_host(space, address(*region), SIZES[*size]);
+                    .set_host(space, address(*region), EntrySize::ALL[*size]);
                 prop_assert!(set.is_ok());
                 self.plain.number(id, begin(*region));
-                self.plain.set_host(id, begin(*region), SIZES[*size]);
+                let host = EntrySize::ALL[*size];
+                self.plain.set_host(id, begin(*region), host);
                 self.fast.invalidate_host();
                 self.plain.invalidate_host();
             }
@@ -256,6 +331,17 @@ impl Both {
             }
         }
         self.compare()
+    }
+
+    fn set_groups(&mut self, who: usize, region: usize, groups: usize) -> Checked {
+        let (begin, groups) = (REGIONS[region], GROUPS[groups]);
+        let set = self
+            .mappings
+            .set_groups(self.spaces[who], RegionAddr::containing(begin), groups);
+        prop_assert!(set.is_ok());
+        self.plain.set_groups(who as u16, begin, groups);
+        self.shoot_down(who, region);
+        Ok(())
     }
 
     fn shoot_down(&mut self, who: usize, region: usize) {
@@ -279,6 +365,12 @@ impl Both {
                 let region = RegionAddr::containing(begin);
                 let accessed = self.plain.accessed_bits(id as u16, begin);
                 prop_assert_eq!(self.mappings.accessed(space, region), accessed);
+                let plain = self.plain.groups_of(id as u16, begin);
+                let groups = (
+                    self.mappings.base_groups(space, region),
+                    self.mappings.is_in_huge_group(space, region),
+                );
+                prop_assert_eq!(groups, plain);
             }
         }
         Ok(())
@@ -298,18 +390,17 @@ proptest! {
 
     #[test]
     fn as_the_plain_model(
-        processor in 0..PROCESSORS.len() + 3,
+        processor in proptest::sample::select(processors()),
         tables in tables(),
         next_page_prefetch in any::<bool>(),
         share in 1u32..101,
         steps in proptest::collection::vec((0..2usize, step()), 1..60),
     ) {
-        let processor = PROCESSORS.get(processor).unwrap_or(&TINY);
         let spec = TranslatorSpec {
             tables,
             page_table_share_percent: share,
             next_page_prefetch,
-            ..TranslatorSpec::native(processor)
+            ..TranslatorSpec::native(&processor)
         };
         check(&spec, &steps)?;
     }
@@ -331,7 +422,7 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
                 both.plain.number(0, region);
                 both.mappings
                     .set_host(both.spaces[0], who, LeafSize::Base)?;
-                both.plain.set_host(0, region, LeafSize::Base);
+                both.plain.set_host(0, region, EntrySize::Base);
                 both.mappings.map_pages(both.spaces[0], who, FULL)?;
                 both.plain.map_pages(0, region, FULL, false);
                 both.mappings.clear_accessed(both.spaces[0], who);

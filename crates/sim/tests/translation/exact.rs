@@ -4,7 +4,7 @@ use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, Mappings, Sweep, Translator, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{PROCESSORS, PageSize, Pattern, Processor, Run};
+use hawkeye_sim::mmu::{Groups, PROCESSORS, PageSize, Pattern, Processor, Run};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -16,7 +16,7 @@ fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
     for processor in PROCESSORS {
         for size in [PageSize::Base, PageSize::Huge] {
             for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
-                count_both(&processor, size, None, stride)?;
+                count_both(&processor, size, None, false, stride)?;
             }
         }
     }
@@ -29,7 +29,7 @@ fn strided_reads_in_a_virtual_machine_do_too() -> Outcome {
         for size in [PageSize::Base, PageSize::Huge] {
             for backed_by in [PageSize::Base, PageSize::Huge] {
                 for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
-                    count_both(&processor, size, Some(backed_by), stride)?;
+                    count_both(&processor, size, Some(backed_by), false, stride)?;
                 }
             }
         }
@@ -37,11 +37,28 @@ fn strided_reads_in_a_virtual_machine_do_too() -> Outcome {
     Ok(())
 }
 
-/// Reads at a distance in both models, natively or where a host maps a guest's memory and tables by pages of a size.
+#[test]
+fn groups_of_pages_do_too() -> Outcome {
+    let known = |p: &Processor| p.groups != Groups::NONE;
+    for processor in PROCESSORS.into_iter().filter(known) {
+        for size in [PageSize::Base, PageSize::Huge] {
+            for backed_by in [None, Some(PageSize::Base), Some(PageSize::Huge)] {
+                for stride in [64u64, 4096, 16_384, 65_536, 131_072 + 4096] {
+                    count_both(&processor, size, backed_by, true, stride)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads at a distance in both models, natively or where a host maps a guest's memory and tables by pages of a size, and
+/// whether in groups.
 fn count_both(
     processor: &Processor,
     size: PageSize,
     backed_by: Option<PageSize>,
+    in_groups: bool,
     stride: u64,
 ) -> Outcome {
     let (bytes, laps) = (64u64 << 20, 3);
@@ -50,6 +67,9 @@ fn count_both(
         instructions: 4,
     };
     let mut exact = Run::new(processor, pattern, bytes, size, 1)?;
+    if in_groups {
+        exact = exact.in_groups(processor);
+    }
     let mut spec = TranslatorSpec::native(processor);
     if let Some(pages) = backed_by {
         exact = exact.in_guest(processor, pages);
@@ -64,16 +84,20 @@ fn count_both(
     exact.advance_accesses(laps * sweep.count);
     let exact = exact.counters();
 
-    let mut mappings = Mappings::new();
+    let mut mappings = Mappings::with_groups(processor.groups)?;
     let space = mappings.add_space()?;
     for region in 0..bytes >> 21 {
         let region = RegionAddr::containing(BEGIN + (region << 21));
         if let Some(pages) = backed_by {
             mappings.set_host(space, region, LeafSize::from(pages))?;
         }
-        match LeafSize::from(size) {
-            LeafSize::Huge => mappings.map_huge(space, region)?,
-            _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
+        match (size, in_groups) {
+            (PageSize::Huge, false) => mappings.map_huge(space, region)?,
+            (PageSize::Huge, true) => mappings.map_huge_group(space, region)?,
+            (PageSize::Base, _) => mappings.map_pages(space, region, [u64::MAX; 8])?,
+        }
+        if in_groups {
+            mappings.set_groups(space, region, u128::MAX)?;
         }
     }
     let mut fast = Translator::new(&spec)?;
@@ -82,7 +106,7 @@ fn count_both(
     assert_eq!(done.sweeps, swept.len());
     let counters = fast.counters(space);
     let what = format!(
-        "{}, {size:?} pages, every {stride} bytes, host: {backed_by:?}",
+        "{}, {size:?} pages, in groups: {in_groups}, every {stride} bytes, host: {backed_by:?}",
         processor.name
     );
     assert_eq!(counters.accesses, exact.accesses, "{what}");

@@ -169,6 +169,7 @@ fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
 fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
     let tlb = L2Tlb {
         shape: Shape::new(1536, 12),
+        large: None,
         huge_ways: 12,
         giant: GiantPages::Nowhere,
         hit_cycles: 7,

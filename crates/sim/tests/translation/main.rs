@@ -3,5 +3,6 @@
 mod agree;
 mod exact;
 mod golden;
+mod groups;
 mod mapping;
 mod plain;

@@ -4,8 +4,9 @@ use super::plain::{Plain, Region};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::SKYLAKE;
 use hawkeye_sim::mmu::translation::{
-    Access, Fault, LeafSize, MappingError, Mappings, Translator, TranslatorSpec, Work,
+    Access, EntrySize, Fault, LeafSize, MappingError, Mappings, Translator, TranslatorSpec, Work,
 };
+use std::collections::BTreeSet;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -27,13 +28,110 @@ impl Plain {
         first..first + 512
     }
 
+    /// Says which groups of base pages there are, a bit each.
+    pub fn set_groups(&mut self, space: u16, begin: u64, groups: u128) {
+        let Some(group) = self.base_group() else {
+            return;
+        };
+        if self.region(space, begin).size != Some(LeafSize::Base) {
+            return;
+        }
+        self.change_groups(space, begin, |plain, region| {
+            let first = (begin >> 12) >> group.order;
+            let count = 512 >> group.order;
+            region.groups = (0..count)
+                .filter(|n| groups >> n & 1 == 1)
+                .map(|n| first + n)
+                .collect();
+            plain.drop_unlike(region);
+        });
+    }
+
+    /// Leaves groups whose pages are all there and alike.
+    fn drop_unlike(&self, region: &mut Region) {
+        let Some(group) = self.base_group() else {
+            return;
+        };
+        let (present, protected) = (&region.present, &region.protected);
+        region.groups.retain(|number| {
+            let pages = (number << group.order)..((number + 1) << group.order);
+            let of = |set: &BTreeSet<u64>| pages.clone().filter(|page| set.contains(page)).count();
+            of(present) == 1 << group.order && [0, 1 << group.order].contains(&of(protected))
+        });
+    }
+
+    /// Changes a region of base pages, and brings access bits along: of a group that ends each page has its bit, of one
+    /// that begins all have one.
+    fn change_groups(&mut self, space: u16, begin: u64, change: impl FnOnce(&Self, &mut Region)) {
+        let bits = self.accessed_bits(space, begin);
+        let accessed: Vec<u64> = numbers(begin, bits).collect();
+        let mut region = self.region(space, begin).clone();
+        change(self, &mut region);
+        self.regions.insert((space, begin >> 21), region);
+        self.forget_pages(space, begin, FULL);
+        for page in accessed {
+            let bit = self.bit_of(space, LeafSize::Base, page << 12);
+            self.accessed.insert(bit);
+        }
+    }
+
+    /// Ends the group of huge pages that a region is in.
+    fn end_huge_group(&mut self, space: u16, begin: u64) {
+        if !self.region(space, begin).in_huge_group {
+            return;
+        }
+        let neighbours: Vec<u64> = self.huge_neighbours(begin).collect();
+        let (_, _, first) = self.bit_of(space, LeafSize::Huge, begin);
+        let accessed = self.accessed.contains(&(space, LeafSize::Huge, first));
+        for number in neighbours {
+            self.region(space, number << 21).in_huge_group = false;
+            if accessed {
+                self.accessed.insert((space, LeafSize::Huge, number));
+            }
+        }
+    }
+
+    fn huge_neighbours(&self, begin: u64) -> impl Iterator<Item = u64> + use<> {
+        let order = self.huge_group().map_or(0, |group| group.order);
+        let first = begin >> 21 >> order << order;
+        first..first + (1 << order)
+    }
+
+    pub fn map_huge_group(&mut self, space: u16, begin: u64) -> bool {
+        let neighbours: Vec<u64> = self.huge_neighbours(begin).collect();
+        if !neighbours.iter().all(|n| self.map_huge(space, n << 21)) {
+            return false;
+        }
+        for number in neighbours {
+            // Of one that it was before nothing is left.
+            self.accessed.remove(&(space, LeafSize::Huge, number));
+            self.region(space, number << 21).in_huge_group = self.huge_group().is_some();
+        }
+        let bit = self.bit_of(space, LeafSize::Huge, begin);
+        self.accessed.insert(bit);
+        true
+    }
+
     pub fn map_pages(&mut self, space: u16, begin: u64, pages: [u64; 8], protect: bool) {
+        if self.region(space, begin).size == Some(LeafSize::Base) {
+            // Bits of those that are in groups first, then as without groups.
+            self.change_groups(space, begin, |plain, region| {
+                for page in numbers(begin, pages) {
+                    match protect {
+                        true => region.protected.insert(page),
+                        false => region.protected.remove(&page),
+                    };
+                }
+                plain.drop_unlike(region);
+            });
+        }
         let mut touched = Vec::new();
         let region = self.region(space, begin);
         match region.size {
             Some(LeafSize::Huge) => {
                 if protect {
                     region.protected.extend(numbers(begin, FULL));
+                    self.end_huge_group(space, begin);
                 }
                 return;
             }
@@ -49,6 +147,7 @@ impl Plain {
             None => {
                 region.present.clear();
                 region.protected.clear();
+                region.groups.clear();
             }
             Some(LeafSize::Base) => {}
         }
@@ -75,9 +174,12 @@ impl Plain {
         if region.size == Some(LeafSize::Giant) {
             return false;
         }
+        self.end_huge_group(space, begin);
+        let region = self.region(space, begin);
         region.size = Some(LeafSize::Huge);
         region.present.clear();
         region.protected.clear();
+        region.groups.clear();
         self.forget_pages(space, begin, FULL);
         self.accessed.insert((space, LeafSize::Huge, begin >> 21));
         true
@@ -104,6 +206,12 @@ impl Plain {
             Some(LeafSize::Giant) => return false,
             _ => self.split(space, begin),
         }
+        self.change_groups(space, begin, |plain, region| {
+            for page in numbers(begin, pages) {
+                region.present.remove(&page);
+            }
+            plain.drop_unlike(region);
+        });
         let region = self.region(space, begin);
         for page in numbers(begin, pages) {
             region.present.remove(&page);
@@ -115,6 +223,7 @@ impl Plain {
     }
 
     pub fn split(&mut self, space: u16, begin: u64) {
+        self.end_huge_group(space, begin);
         let region = self.region(space, begin);
         if region.size == Some(LeafSize::Huge) {
             region.size = Some(LeafSize::Base);
@@ -126,11 +235,22 @@ impl Plain {
         }
     }
 
-    pub fn set_host(&mut self, space: u16, begin: u64, host: LeafSize) {
-        if host == LeafSize::Giant || self.region(space, begin).host == LeafSize::Giant {
-            for number in Self::around(begin) {
-                self.region(space, number << 21).host = host.max(LeafSize::Huge);
+    pub fn set_host(&mut self, space: u16, begin: u64, host: EntrySize) {
+        // What is behind one page of the host all has one size.
+        let before = self.region(space, begin).host;
+        let with = |size: EntrySize| -> Vec<u64> {
+            match size {
+                EntrySize::Giant => Self::around(begin).collect(),
+                EntrySize::HugeGroup => self.huge_neighbours(begin).collect(),
+                _ => Vec::new(),
             }
+        };
+        let (old, new) = (with(before), with(host));
+        for number in old {
+            self.region(space, number << 21).host = EntrySize::Huge;
+        }
+        for number in new {
+            self.region(space, number << 21).host = host;
         }
         self.region(space, begin).host = host;
     }
@@ -140,7 +260,8 @@ impl Plain {
             None => {}
             Some(LeafSize::Base) => self.forget_pages(space, begin, FULL),
             Some(size) => {
-                self.accessed.remove(&(space, size, begin / size.bytes()));
+                let bit = self.bit_of(space, size, begin);
+                self.accessed.remove(&bit);
             }
         }
     }
@@ -149,6 +270,21 @@ impl Plain {
         for page in numbers(begin, pages) {
             self.accessed.remove(&(space, LeafSize::Base, page));
         }
+    }
+
+    /// A region's groups of base pages, a bit each, and whether it is in a group of huge pages.
+    pub fn groups_of(&self, space: u16, begin: u64) -> (u128, bool) {
+        let Some(region) = self.regions.get(&(space, begin >> 21)) else {
+            return (0, false);
+        };
+        let order = self.base_group().map_or(0, |group| group.order);
+        let first = (begin >> 12) >> order;
+        let base = region.size == Some(LeafSize::Base);
+        let groups = region.groups.iter().filter(|_| base);
+        (
+            groups.fold(0, |all, number| all | 1 << (number - first)),
+            region.in_huge_group,
+        )
     }
 
     pub fn accessed_bits(&self, space: u16, begin: u64) -> [u64; 8] {
@@ -160,10 +296,9 @@ impl Plain {
         for (n, page) in numbers(begin, FULL).enumerate() {
             let marked = match size {
                 None => false,
-                Some(size) => {
-                    let number = (page << 12) / size.bytes();
-                    self.accessed.contains(&(space, size, number))
-                }
+                Some(size) => self
+                    .accessed
+                    .contains(&self.bit_of(space, size, page << 12)),
             };
             bits[n / 64] |= u64::from(marked) << (n % 64);
         }

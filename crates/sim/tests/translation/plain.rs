@@ -1,8 +1,10 @@
 //! The rules of fast translation once more, as plainly as can be: lists in order of use, maps, one access
 //! after the other. Nothing of the fast model is used but its data.
 
-use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters, TranslatorSpec, Work};
-use hawkeye_sim::mmu::{GiantPages, L1Tlb, Shape};
+use hawkeye_sim::mmu::translation::{
+    EntrySize, LeafSize, Tables, TranslationCounters, TranslatorSpec, Work,
+};
+use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Least recently used last.
@@ -20,6 +22,11 @@ impl<T: PartialEq + Copy> Lru<T> {
 
     fn access(&mut self, entry: T) -> bool {
         self.access_within(entry, self.most, |_| true)
+    }
+
+    /// Uses an entry only if it is there.
+    fn access_known(&mut self, entry: T) -> bool {
+        self.entries.contains(&entry) && self.access(entry)
     }
 
     /// At most `most` entries of a kind.
@@ -43,9 +50,12 @@ impl<T: PartialEq + Copy> Lru<T> {
 /// A page: address space, size, number among the pages of its size.
 type Page = (u16, LeafSize, u64);
 
-/// Sets of pages, by the lowest bits of their number.
+/// A TLB entry: address space, size, number among the entries of its size.
+type Entry = (u16, EntrySize, u64);
+
+/// Sets of entries, by the lowest bits of their number.
 #[derive(Clone, Debug)]
-struct Tlb(Vec<Lru<Page>>);
+struct Tlb(Vec<Lru<Entry>>);
 
 impl Tlb {
     fn new(shape: Shape) -> Self {
@@ -53,13 +63,26 @@ impl Tlb {
         Self((0..sets).map(|_| Lru::new(shape.ways as usize)).collect())
     }
 
-    fn set(&mut self, page: Page) -> &mut Lru<Page> {
+    fn set(&mut self, page: Entry) -> &mut Lru<Entry> {
         let sets = self.0.len();
         &mut self.0[page.2 as usize % sets]
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&Page) -> bool) {
+    fn retain(&mut self, keep: &dyn Fn(&Entry) -> bool) {
         self.0.iter_mut().for_each(|set| set.entries.retain(keep));
+    }
+}
+
+/// A set of a TLB that is about to use an entry.
+struct Using<'a>(&'a mut Lru<Entry>, Entry);
+
+impl Using<'_> {
+    fn access_it(self) -> bool {
+        self.0.access(self.1)
+    }
+
+    fn access_known(self) -> bool {
+        self.0.access_known(self.1)
     }
 }
 
@@ -67,7 +90,11 @@ impl Tlb {
 #[derive(Clone, Debug)]
 pub struct Region {
     pub size: Option<LeafSize>,
-    pub host: LeafSize,
+    pub host: EntrySize,
+    /// Whether it is in a group of huge pages.
+    pub in_huge_group: bool,
+    /// Its groups of base pages, by number.
+    pub groups: BTreeSet<u64>,
     pub present: BTreeSet<u64>,
     pub protected: BTreeSet<u64>,
 }
@@ -76,7 +103,9 @@ impl Default for Region {
     fn default() -> Self {
         Self {
             size: None,
-            host: LeafSize::Giant,
+            host: EntrySize::Giant,
+            in_huge_group: false,
+            groups: BTreeSet::new(),
             present: BTreeSet::new(),
             protected: BTreeSet::new(),
         }
@@ -93,12 +122,15 @@ pub struct Plain {
     pub regions: BTreeMap<(u16, u64), Region>,
     /// Pages whose access bit is set: address space, size, number by address.
     pub accessed: BTreeSet<Page>,
+    base_group: Option<Group>,
+    huge_group: Option<Group>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<(u16, u64), u32>; 3],
     l1: [Tlb; 3],
     l1_is_shared: bool,
     l2: Tlb,
     l2_giant: Option<Tlb>,
+    l2_large: Option<Tlb>,
     upper: [Lru<u32>; 3],
     host_upper: [Lru<(bool, u32)>; 3],
     nested_tlb: Lru<u32>,
@@ -120,6 +152,8 @@ impl Plain {
             spec: *spec,
             regions: BTreeMap::new(),
             accessed: BTreeSet::new(),
+            base_group: processor.groups.base,
+            huge_group: processor.groups.huge,
             numbers: Default::default(),
             l1,
             l1_is_shared,
@@ -128,6 +162,7 @@ impl Plain {
                 GiantPages::Own(shape) => Some(Tlb::new(shape)),
                 _ => None,
             },
+            l2_large: processor.l2_tlb.large.map(Tlb::new),
             upper: upper(processor.walk_caches).map(|n| Lru::new(n as usize)),
             host_upper: upper(nested.walk_caches).map(|n| Lru::new(n as usize)),
             nested_tlb: Lru::new(nested.tlb as usize),
@@ -182,62 +217,213 @@ impl Plain {
         let mut counters = self.counters.get(&space).copied().unwrap_or_default();
         counters.accesses += 1;
         counters.millicycles += u64::from(work.millicycles_per_access);
-        let entry = leaf.min(region.host);
-        let page = self.page(space, entry, address);
-        let tlb = if self.l1_is_shared { 0 } else { entry as usize };
-        let waited = if self.l1[tlb].set(page).access(page) {
-            0
-        } else {
-            counters.l1_misses += 1;
-            let hit = self.second_level(page, address);
-            let mut cycles = u64::from(self.spec.processor.l2_tlb.hit_cycles);
-            if !hit {
-                cycles = self.walk(space, address, leaf, region.host, &mut counters);
-                counters.walks_by_size[2 * entry as usize] += 1;
-                if store {
-                    counters.store_walk_cycles += cycles;
-                } else {
-                    counters.load_walk_cycles += cycles;
-                }
-                let marked = (space, leaf, address / leaf.bytes());
-                counters.first_touches += u64::from(self.accessed.insert(marked));
-            }
-            if self.spec.next_page_prefetch && entry == LeafSize::Base {
-                self.prefetch(space, address, &mut counters);
-            }
-            cycles
+        // As what it is looked for, the first one found counting.
+        let looked_for: Vec<EntrySize> = match leaf {
+            LeafSize::Giant => vec![EntrySize::Giant],
+            LeafSize::Huge if region.in_huge_group => vec![EntrySize::HugeGroup],
+            LeafSize::Huge => vec![EntrySize::Huge],
+            LeafSize::Base if !self.in_group(&region, base_page) => vec![EntrySize::Base],
+            LeafSize::Base if self.is_seen(space, base_page) => vec![EntrySize::BaseGroup],
+            LeafSize::Base => vec![EntrySize::BaseGroup, EntrySize::Base],
+        };
+        let mut looked_for: Vec<EntrySize> = looked_for
+            .into_iter()
+            .map(|size| size.min(region.host))
+            .collect();
+        looked_for.dedup();
+        let waited = match looked_for[..] {
+            [entry] => self.translate(space, address, (leaf, entry), store, &mut counters),
+            _ => self.translate_seeming(space, address, store, &mut counters),
         };
         counters.millicycles += waited * u64::from(work.waited_permille);
         self.counters.insert(space, counters);
         true
     }
 
+    /// Looks an address up as this entry; returns what that takes.
+    fn translate(
+        &mut self,
+        space: u16,
+        address: u64,
+        (leaf, entry): (LeafSize, EntrySize),
+        store: bool,
+        counters: &mut TranslationCounters,
+    ) -> u64 {
+        if self.first_level(space, entry, address).access_it() {
+            return 0;
+        }
+        counters.l1_misses += 1;
+        let mut cycles = u64::from(self.spec.processor.l2_tlb.hit_cycles);
+        if !self.second_level(space, entry, address) {
+            cycles = self.walk_counted(space, address, leaf, store, counters);
+            counters.walks_by_size[entry as usize] += 1;
+        }
+        if self.spec.next_page_prefetch && entry == EntrySize::Base {
+            self.prefetch(space, address, counters);
+        }
+        cycles
+    }
+
+    /// The same of a page whose group is not seen as one: as the group, and as itself.
+    fn translate_seeming(
+        &mut self,
+        space: u16,
+        address: u64,
+        store: bool,
+        counters: &mut TranslationCounters,
+    ) -> u64 {
+        let both = [EntrySize::BaseGroup, EntrySize::Base];
+        for size in both {
+            if self.first_level(space, size, address).access_known() {
+                return 0;
+            }
+        }
+        counters.l1_misses += 1;
+        for size in both {
+            let entry = self.entry(space, size, address);
+            let level = match &mut self.l2_large {
+                Some(large) if size == EntrySize::BaseGroup => large,
+                _ => &mut self.l2,
+            };
+            if level.set(entry).access_known(entry) {
+                self.first_level(space, size, address).access_it();
+                return u64::from(self.spec.processor.l2_tlb.hit_cycles);
+            }
+        }
+        let cycles = self.walk_counted(space, address, LeafSize::Base, store, counters);
+        let size = match self.is_seen(space, address >> 12) {
+            true => EntrySize::BaseGroup,
+            false => EntrySize::Base,
+        };
+        counters.walks_by_size[size as usize] += 1;
+        self.second_level(space, size, address);
+        self.first_level(space, size, address).access_it();
+        cycles
+    }
+
+    /// Walks for an address, and sets its access bit.
+    fn walk_counted(
+        &mut self,
+        space: u16,
+        address: u64,
+        leaf: LeafSize,
+        store: bool,
+        counters: &mut TranslationCounters,
+    ) -> u64 {
+        let cycles = self.walk(space, address, leaf, counters);
+        if store {
+            counters.store_walk_cycles += cycles;
+        } else {
+            counters.load_walk_cycles += cycles;
+        }
+        let marked = self.bit_of(space, leaf, address);
+        counters.first_touches += u64::from(self.accessed.insert(marked));
+        cycles
+    }
+
+    /// Where the access bit of an address is: of a marked group, that of its first page stands for all.
+    pub fn bit_of(&self, space: u16, leaf: LeafSize, address: u64) -> Page {
+        let region = &self.regions[&(space, address >> 21)];
+        let number = address / leaf.bytes();
+        let group = match leaf {
+            LeafSize::Base if self.in_group(region, number) => self.base_group,
+            LeafSize::Huge if region.in_huge_group => self.huge_group,
+            _ => None,
+        };
+        match group {
+            Some(group) if group.condition == GroupCondition::Marked => {
+                (space, leaf, number >> group.order << group.order)
+            }
+            _ => (space, leaf, number),
+        }
+    }
+
+    pub fn base_group(&self) -> Option<Group> {
+        self.base_group
+    }
+
+    pub fn huge_group(&self) -> Option<Group> {
+        self.huge_group
+    }
+
+    fn in_group(&self, region: &Region, page: u64) -> bool {
+        let group = self.base_group;
+        group.is_some_and(|group| region.groups.contains(&(page >> group.order)))
+    }
+
+    /// Whether the processor sees the group of a page as one.
+    fn is_seen(&self, space: u16, page: u64) -> bool {
+        let Some(group) = self.base_group else {
+            return false;
+        };
+        let first = page >> group.order << group.order;
+        let mut pages = first..first + (1 << group.order);
+        group.condition == GroupCondition::Marked
+            || pages.all(|page| self.accessed.contains(&(space, LeafSize::Base, page)))
+    }
+
+    /// Bytes of an entry, in the first level or not.
+    fn bytes(&self, size: EntrySize, in_l1: bool) -> u64 {
+        let group = match size {
+            EntrySize::BaseGroup => self.base_group,
+            EntrySize::HugeGroup => self.huge_group,
+            _ => None,
+        };
+        let pages = match group {
+            Some(group) if group.in_l1 || !in_l1 => 1 << group.order,
+            _ => 1,
+        };
+        size.leaf().bytes() * pages
+    }
+
     /// Pages of 1 GiB count in order of their first mapping; the others by address.
-    fn page(&self, space: u16, size: LeafSize, address: u64) -> Page {
+    fn numbered(&self, space: u16, size: EntrySize, address: u64, in_l1: bool) -> Entry {
         let number = match size {
-            LeafSize::Giant => u64::from(self.number_of(0, space, address)),
-            _ => address / size.bytes(),
+            EntrySize::Giant => u64::from(self.number_of(0, space, address)),
+            _ => address / self.bytes(size, in_l1),
         };
         (space, size, number)
     }
 
-    fn second_level(&mut self, page: Page, address: u64) -> bool {
+    fn entry(&self, space: u16, size: EntrySize, address: u64) -> Entry {
+        self.numbered(space, size, address, false)
+    }
+
+    /// The first level, about to use the entry of an address.
+    fn first_level(&mut self, space: u16, size: EntrySize, address: u64) -> Using<'_> {
+        let entry = self.numbered(space, size, address, true);
+        let tlb = if self.l1_is_shared {
+            0
+        } else {
+            size.leaf() as usize
+        };
+        Using(self.l1[tlb].set(entry), entry)
+    }
+
+    fn second_level(&mut self, space: u16, size: EntrySize, address: u64) -> bool {
         let spec = self.spec.processor.l2_tlb;
-        let (page, ways) = match (page.1, spec.giant) {
-            (LeafSize::Base, _) => (page, spec.shape.ways),
-            (LeafSize::Huge, _) => (page, spec.huge_ways),
+        let entry = self.entry(space, size, address);
+        if let (Some(large), true) = (&mut self.l2_large, size != EntrySize::Base) {
+            return large.set(entry).access(entry);
+        }
+        let (entry, ways) = match (size.leaf(), spec.giant) {
+            (LeafSize::Base, _) => (entry, spec.shape.ways),
+            (LeafSize::Huge, _) => (entry, spec.huge_ways),
             (LeafSize::Giant, GiantPages::Nowhere) => return false,
-            (LeafSize::Giant, GiantPages::Among { ways }) => (page, ways),
+            (LeafSize::Giant, GiantPages::Among { ways }) => (entry, ways),
             (LeafSize::Giant, GiantPages::AsHuge) => {
-                ((page.0, LeafSize::Huge, address >> 21), spec.huge_ways)
+                let piece = self.entry(space, EntrySize::Huge, address);
+                (piece, spec.huge_ways)
             }
             (LeafSize::Giant, GiantPages::Own(_)) => {
                 let own = self.l2_giant.as_mut();
-                return own.is_some_and(|tlb| tlb.set(page).access(page));
+                return own.is_some_and(|tlb| tlb.set(entry).access(entry));
             }
         };
-        let set = self.l2.set(page);
-        set.access_within(page, ways as usize, |other| other.1 == page.1)
+        let set = self.l2.set(entry);
+        set.access_within(entry, ways as usize, |other| {
+            other.1.leaf() == entry.1.leaf()
+        })
     }
 
     fn prefetch(&mut self, space: u16, address: u64, counters: &mut TranslationCounters) {
@@ -254,12 +440,12 @@ impl Plain {
         };
         let Some(leaf) = region.size else { return };
         let there = leaf != LeafSize::Base || region.present.contains(&(next >> 12));
-        if !there || leaf.min(region.host) != LeafSize::Base {
+        let alone = leaf == LeafSize::Base && !self.in_group(&region, next >> 12);
+        if !there || !alone && region.host != EntrySize::Base {
             return;
         }
-        let page = self.page(space, LeafSize::Base, next);
-        if !self.second_level(page, next) {
-            self.walk(space, next, leaf, region.host, counters);
+        if !self.second_level(space, EntrySize::Base, next) {
+            self.walk(space, next, leaf, counters);
             counters.prefetches += 1;
         }
     }
@@ -269,9 +455,9 @@ impl Plain {
         space: u16,
         address: u64,
         leaf: LeafSize,
-        host: LeafSize,
         counters: &mut TranslationCounters,
     ) -> u64 {
+        let host = self.regions[&(space, address >> 21)].host.leaf();
         let entries = self.entries(space, address);
         let (levels, nested) = match self.spec.tables {
             Tables::Native(levels) => (levels as usize, None),
@@ -374,18 +560,23 @@ impl Plain {
             .iter()
             .map(|((_, gib), number)| (u64::from(*number), *gib))
             .collect();
-        let keep = |page: &Page| {
-            let number = match page.1 {
-                LeafSize::Giant => chunks[&page.2],
-                _ => page.2,
+        let [in_l2, in_l1] =
+            [false, true].map(|in_l1| EntrySize::ALL.map(|size| self.bytes(size, in_l1)));
+        let keep = |bytes: &[u64; 5], entry: &Entry| {
+            let number = match entry.1 {
+                EntrySize::Giant => chunks[&entry.2],
+                _ => entry.2,
             };
-            let first = number * page.1.bytes();
-            page.0 != space || end <= first || first + page.1.bytes() <= begin
+            let bytes = bytes[entry.1 as usize];
+            let first = number * bytes;
+            entry.0 != space || end <= first || first + bytes <= begin
         };
-        self.l1.iter_mut().for_each(|tlb| tlb.retain(&keep));
-        self.l2.retain(&keep);
-        if let Some(tlb) = &mut self.l2_giant {
-            tlb.retain(&keep);
+        for tlb in &mut self.l1 {
+            tlb.retain(&|entry| keep(&in_l1, entry));
+        }
+        let second = [&mut self.l2].into_iter().chain(&mut self.l2_giant);
+        for tlb in second.chain(&mut self.l2_large) {
+            tlb.retain(&|entry| keep(&in_l2, entry));
         }
         self.upper
             .iter_mut()
@@ -399,6 +590,7 @@ impl Plain {
             .iter_mut()
             .chain([&mut self.l2])
             .chain(&mut self.l2_giant)
+            .chain(&mut self.l2_large)
         {
             tlb.retain(&|_| false);
         }

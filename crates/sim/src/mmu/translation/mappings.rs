@@ -9,7 +9,8 @@ use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of}
 use super::sizes::{EntrySize, LeafSize, Orders};
 use super::state::RegionState;
 use crate::mmu::{Groups, MmuError};
-pub(super) use groups::{Mark, Membership};
+pub(crate) use groups::Mark;
+pub(super) use groups::Membership;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 
@@ -36,6 +37,9 @@ const BLOCK_SHIFT: u32 = 39;
 pub struct Mappings {
     groups: Groups,
     orders: Orders,
+    l1_orders: Orders,
+    /// The bits of an address that say which entry of the first level it is in, by [`EntrySize`].
+    l1_entries: [u64; 5],
     /// How walks set access bits, by [`EntrySize`].
     marks: [Mark; 5],
     states: Vec<RegionState>,
@@ -86,9 +90,12 @@ impl Mappings {
     }
 
     fn of(groups: Groups) -> Self {
+        let l1_orders = Orders::in_l1(groups);
         let mut mappings = Self {
             groups,
             orders: Orders::new(groups),
+            l1_orders,
+            l1_entries: EntrySize::ALL.map(|size| !(l1_orders.bytes(size) - 1)),
             marks: Mark::of_sizes(groups),
             states: Vec::new(),
             grouped: Vec::new(),
@@ -287,10 +294,22 @@ impl Mappings {
         }
     }
 
-    /// How large entries are.
+    /// How large entries are in the second level.
     #[inline]
     pub(super) fn orders(&self) -> Orders {
         self.orders
+    }
+
+    /// How large they are in the first.
+    #[inline]
+    pub(super) fn l1_orders(&self) -> Orders {
+        self.l1_orders
+    }
+
+    /// The bits of an address that say which entry of the first level it is in, by [`EntrySize`].
+    #[inline]
+    pub(super) fn l1_entries(&self) -> [u64; 5] {
+        self.l1_entries
     }
 
     #[inline]

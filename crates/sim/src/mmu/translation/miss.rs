@@ -2,7 +2,6 @@
 
 use super::access::{Access, STORE};
 use super::lines::Cause;
-use super::sizes::{EntrySize, Orders};
 use super::state::RegionState;
 
 /// Pages that are taken from stage to stage at a time, at most: many enough that what is done once for all of them
@@ -139,10 +138,10 @@ pub(super) struct Window {
 impl Window {
     pub(super) const NONE: Self = Self { mask: 0, base: 1 };
 
-    /// That of an access to an entry of this size; of loads only if stores would fault.
+    /// That of an access to the entry that these bits of the address tell; of loads only if stores would fault.
     #[inline(always)]
-    pub(super) fn new(access: Access, size: EntrySize, orders: Orders, writable: bool) -> Self {
-        let (load_or_store, page) = (!STORE, orders.bytes(size).wrapping_neg());
+    pub(super) fn new(access: Access, page: u64, writable: bool) -> Self {
+        let load_or_store = !STORE;
         let kinds = if writable { load_or_store } else { u64::MAX };
         Self {
             mask: page & kinds,

@@ -1,6 +1,6 @@
 //! Sizes of pages and of TLB entries.
 
-use super::super::group::Groups;
+use super::super::group::{Group, Groups};
 use super::super::page::PageSize;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
@@ -64,7 +64,7 @@ impl EntrySize {
 
     /// What is less than 3 bits of a number, 5 and more as 4.
     #[inline]
-    pub(super) const fn from_bits(bits: u32) -> Self {
+    pub(crate) const fn from_bits(bits: u32) -> Self {
         // Looked up, as sizes of pages that differ can't be foreseen.
         static SIZES: [EntrySize; 8] = {
             let [base, base_group, huge, huge_group, giant] = EntrySize::ALL;
@@ -73,6 +73,12 @@ impl EntrySize {
             ]
         };
         SIZES[(bits & 7) as usize]
+    }
+}
+
+impl From<PageSize> for EntrySize {
+    fn from(size: PageSize) -> Self {
+        LeafSize::from(size).into()
     }
 }
 
@@ -97,12 +103,21 @@ impl From<PageSize> for LeafSize {
 
 /// How many base pages there are in an entry of each size, as a binary logarithm: by [`EntrySize`], a byte each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Orders(u64);
+pub(crate) struct Orders(u64);
 
 impl Orders {
-    pub(super) fn new(groups: Groups) -> Self {
-        let order =
-            |group: Option<super::super::group::Group>| group.map_or(0, |group| group.order);
+    /// Those in the second level.
+    pub(crate) fn new(groups: Groups) -> Self {
+        Self::of_groups(groups, |_| true)
+    }
+
+    /// Those in the first level.
+    pub(crate) fn in_l1(groups: Groups) -> Self {
+        Self::of_groups(groups, |group| group.in_l1)
+    }
+
+    fn of_groups(groups: Groups, has: impl Fn(&Group) -> bool) -> Self {
+        let order = |group: Option<Group>| group.filter(&has).map_or(0, |group| group.order);
         let orders = [0, order(groups.base), 9, 9 + order(groups.huge), 18];
         let bytes = orders.into_iter().zip(0..);
         Self(bytes.fold(0, |all, (order, byte)| all | u64::from(order) << (8 * byte)))
@@ -110,40 +125,49 @@ impl Orders {
 
     /// Of entries of a size.
     #[inline(always)]
-    pub(super) const fn of(self, size: EntrySize) -> u32 {
-        (self.0 >> (8 * size as u32)) as u32 & 0xff
+    pub(crate) const fn of(self, size: EntrySize) -> u32 {
+        // Said where it is known, for loops that are made for it.
+        match size {
+            EntrySize::Base => 0,
+            _ => (self.0 >> (8 * size as u32)) as u32 & 0xff,
+        }
     }
 
     /// The number of the entry of a size that a base page is in.
     #[inline(always)]
-    pub(super) const fn number(self, page: u32, size: EntrySize) -> u32 {
+    pub(crate) const fn number(self, page: u32, size: EntrySize) -> u32 {
         page >> self.of(size)
     }
 
     /// Bytes of an entry of a size.
-    #[inline(always)]
-    pub(super) const fn bytes(self, size: EntrySize) -> u64 {
+    pub(crate) const fn bytes(self, size: EntrySize) -> u64 {
         BASE_PAGE_BYTES << self.of(size)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::group::{Group, GroupCondition};
+    use super::super::super::group::GroupCondition;
     use super::*;
 
     #[test]
     fn orders_are_those_of_pages_and_groups() {
-        let group = |order| {
-            let condition = GroupCondition::Marked;
-            Some(Group { order, condition })
+        let group = |order, in_l1| {
+            Some(Group {
+                order,
+                condition: GroupCondition::Marked,
+                in_l1,
+            })
         };
-        let orders = Orders::new(Groups {
-            base: group(4),
-            huge: group(4),
-        });
-        let kib = EntrySize::ALL.map(|size| orders.bytes(size) >> 10);
-        assert_eq!(kib, [4, 64, 2 << 10, 32 << 10, 1 << 20]);
+        let groups = Groups {
+            base: group(4, true),
+            huge: group(4, false),
+        };
+        let orders = Orders::new(groups);
+        let kib = |orders: Orders| EntrySize::ALL.map(|size| orders.bytes(size) >> 10);
+        assert_eq!(kib(orders), [4, 64, 2 << 10, 32 << 10, 1 << 20]);
+        let in_l1 = Orders::in_l1(groups);
+        assert_eq!(kib(in_l1), [4, 64, 2 << 10, 2 << 10, 1 << 20]);
         assert_eq!(orders.number(0x12345, EntrySize::BaseGroup), 0x1234);
         assert_eq!(orders.number(0x12345, EntrySize::HugeGroup), 0x9);
         for (bits, size) in (0..).zip(EntrySize::ALL) {

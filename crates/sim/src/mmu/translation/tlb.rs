@@ -84,6 +84,8 @@ pub(super) struct SecondLevel {
     ways: u32,
     huge_ways: u32,
     giant: Giants,
+    /// For all but single base pages, if they have a part of their own.
+    large: Option<Tags>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +102,7 @@ impl SecondLevel {
             shared: Tags::new(tlb.shape),
             ways: tlb.shape.ways,
             huge_ways: tlb.huge_ways,
+            large: tlb.large.map(Tags::new),
             giant: match tlb.giant {
                 GiantPages::Nowhere => Giants::Nowhere,
                 GiantPages::Among { ways } => Giants::Among(ways),
@@ -113,29 +116,33 @@ impl SecondLevel {
     #[inline(never)]
     pub(super) fn filter(&mut self, misses: &mut [Miss], orders: Orders) -> usize {
         let all_ways = self.huge_ways == self.ways;
-        match one_size(misses) {
-            Some(EntrySize::Base) => {
+        let own = |miss: Miss| miss.state().entry();
+        match (one_size(misses), &mut self.large) {
+            (Some(EntrySize::Base), _) => {
                 let base = |_| EntrySize::Base;
                 self.shared.leave_missed(misses, orders, base)
             }
-            Some(size)
-                if size.leaf() == LeafSize::Base || size.leaf() == LeafSize::Huge && all_ways =>
-            {
+            (Some(size), Some(large)) => large.leave_missed(misses, orders, move |_| size),
+            (Some(EntrySize::BaseGroup), None) => {
+                let group = |_| EntrySize::BaseGroup;
+                self.shared.leave_missed(misses, orders, group)
+            }
+            (Some(size), None) if size.leaf() == LeafSize::Huge && all_ways => {
                 self.shared.leave_missed(misses, orders, move |_| size)
             }
-            None if all_ways && !misses.iter().any(is_giant) => {
-                let own = |miss: Miss| miss.state().entry();
+            (None, None) if all_ways && !misses.iter().any(is_giant) => {
                 self.shared.leave_missed(misses, orders, own)
             }
-            _ => leave_missed(misses, |miss| {
-                self.access(miss.page(), miss.state().entry(), orders)
-            }),
+            _ => leave_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),
         }
     }
 
     /// Uses the entry of this size that `page` belongs to; true if it was there.
     pub(super) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
         let number = orders.number(page, size);
+        if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
+            return large.access(number, size);
+        }
         let (size, ways) = match (size.leaf(), &mut self.giant) {
             (LeafSize::Base, _) => (size, self.ways),
             (LeafSize::Huge, _) => (size, self.huge_ways),
@@ -154,12 +161,19 @@ impl SecondLevel {
 
     /// Uses the entry of base pages that `page` belongs to if it is there; true if it was.
     pub(super) fn access_known(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
-        self.shared.access_known(orders.number(page, size), size)
+        let tags = match &mut self.large {
+            Some(large) if size != EntrySize::Base => large,
+            _ => &mut self.shared,
+        };
+        tags.access_known(orders.number(page, size), size)
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         self.shared.retain(&keep);
         if let Giants::Own(tags) = &mut self.giant {
+            tags.retain(&keep);
+        }
+        if let Some(tags) = &mut self.large {
             tags.retain(keep);
         }
     }

@@ -13,7 +13,7 @@ use super::counters::TranslationCounters;
 use super::mappings::{Mappings, SpaceId};
 use super::miss::{BATCH, MAX_WALKS, Miss, Window};
 use super::outcome::{Done, Swept};
-use super::sizes::EntrySize;
+use super::sizes::{EntrySize, Orders};
 use super::spec::{TranslatorSpec, Work};
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
@@ -191,12 +191,14 @@ impl Translator {
     /// (Intel SDM, volume 3A, 4.10.4.1: INVLPG "invalidates all entries in all paging-structure caches").
     /// It costs the host a pass over the TLBs: name ranges, not pages.
     pub fn invalidate(&mut self, mappings: &Mappings, space: SpaceId, addresses: Range<u64>) {
-        let (places, orders) = (mappings.places(), mappings.orders());
-        let keep = |number: u32, size: EntrySize| {
-            !is_in(places, orders, (number, size), space.0, &addresses)
+        let keep = |orders: Orders| {
+            let (places, addresses) = (mappings.places(), &addresses);
+            move |number: u32, size: EntrySize| {
+                !is_in(places, orders, (number, size), space.0, addresses)
+            }
         };
-        self.first.retain(keep);
-        self.second.retain(keep);
+        self.first.retain(keep(mappings.l1_orders()));
+        self.second.retain(keep(mappings.orders()));
         self.walker.clear();
     }
 

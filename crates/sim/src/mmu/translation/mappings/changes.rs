@@ -175,8 +175,9 @@ impl Mappings {
     }
 
     /// Says by what the host maps the memory behind a region, mapped or not. It counts in virtual machines
-    /// only; before it is said it is 1 GiB. A page of 1 GiB is that of all regions around; where one of them
-    /// is to be mapped by less, the others keep 2 MiB. Cores must forget what they know of the host
+    /// only; before it is said it is 1 GiB. A page of 1 GiB is that of all regions around, a group of huge pages that of
+    /// all in it; where one of them is to be mapped by less, the others keep 2 MiB. Groups of base pages are that of the
+    /// whole region. Cores must forget what they know of the host
     /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
     ///
     /// # Errors
@@ -190,18 +191,30 @@ impl Mappings {
     ) -> Result<(), MappingError> {
         let host = host.into();
         let index = self.make(space, region.start())?;
-        let around = index / REGIONS_PER_CHUNK * REGIONS_PER_CHUNK;
-        if host == EntrySize::Giant || self.states[index].host() == EntrySize::Giant {
-            let others = match host {
-                EntrySize::Giant => EntrySize::Giant,
-                _ => EntrySize::Huge,
-            };
-            for state in &mut self.states[around..][..REGIONS_PER_CHUNK] {
-                *state = state.with_host(others);
-            }
+        let before = self.states[index].host();
+        let old = self.regions_of(index, before);
+        if old.len() > 1 {
+            self.set_hosts(old, EntrySize::Huge);
         }
-        self.states[index] = self.states[index].with_host(host);
+        self.set_hosts(self.regions_of(index, host), host);
         Ok(())
+    }
+
+    fn set_hosts(&mut self, regions: Range<usize>, host: EntrySize) {
+        for state in &mut self.states[regions] {
+            *state = state.with_host(host);
+        }
+    }
+
+    /// The regions that an entry of a size holds something of, one of them being this.
+    pub(super) fn regions_of(&self, index: usize, size: EntrySize) -> Range<usize> {
+        let regions = match size {
+            EntrySize::Giant => REGIONS_PER_CHUNK,
+            EntrySize::HugeGroup => 1 << (self.orders.of(size) - self.orders.of(EntrySize::Huge)),
+            _ => 1,
+        };
+        let first = index / regions * regions;
+        first..first + regions
     }
 
     fn chunk_regions(

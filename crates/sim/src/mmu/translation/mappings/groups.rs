@@ -7,7 +7,6 @@ use crate::mmu::translation::sizes::EntrySize;
 use crate::mmu::translation::state::RegionState;
 use crate::mmu::{Group, GroupCondition, Groups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use std::ops::Range;
 
 /// Whether a base page is held by an entry of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub(in crate::mmu::translation) enum Membership {
 
 /// Which access bits a walk sets.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::mmu::translation) struct Mark {
+pub(crate) struct Mark {
     /// Of the number of a page what is that of the first one whose bit is set.
     first: u32,
     /// The bits, if that is page 0.
@@ -30,17 +29,19 @@ pub(in crate::mmu::translation) struct Mark {
 }
 
 impl Mark {
-    const SINGLE: Self = Self {
+    /// That of the page alone.
+    pub(crate) const SINGLE: Self = Self {
         first: u32::MAX,
         bits: 1,
     };
 
     /// By the size of the entry.
-    pub(super) fn of_sizes(groups: Groups) -> [Self; 5] {
+    pub(crate) fn of_sizes(groups: Groups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
             Some(Group {
                 order,
                 condition: GroupCondition::Marked,
+                ..
             }) => Self {
                 first: u32::MAX << order,
                 bits: bits(1 << order),
@@ -52,13 +53,13 @@ impl Mark {
 
     /// Word of the plane, and bits in it.
     #[inline(always)]
-    pub(super) const fn place(self, number: u32) -> (usize, u64) {
+    pub(crate) const fn place(self, number: u32) -> (usize, u64) {
         let first = number & self.first;
         ((first / 64) as usize, self.bits << (first % 64))
     }
 
     /// Clears the bits.
-    pub(super) fn clear(self, plane: &mut [u64], number: usize) {
+    pub(crate) fn clear(self, plane: &mut [u64], number: usize) {
         let (word, bits) = self.place(number as u32);
         plane[word] &= !bits;
     }
@@ -141,7 +142,7 @@ impl Mappings {
         }
         let index = self.make(space, first)?;
         if self.groups.huge.is_some() {
-            let neighbours = self.huge_neighbours(index);
+            let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
                 *state = RegionState::new(Some(EntrySize::HugeGroup), state.host(), true);
             }
@@ -159,17 +160,11 @@ impl Mappings {
     pub(super) fn end_huge_group(&mut self, index: usize) {
         let state = self.states[index];
         if state.size().is_some() && state.own() == EntrySize::HugeGroup {
-            let neighbours = self.huge_neighbours(index);
+            let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
                 *state = RegionState::new(Some(EntrySize::Huge), state.host(), state.is_whole());
             }
         }
-    }
-
-    fn huge_neighbours(&self, index: usize) -> Range<usize> {
-        let count = 1 << self.groups.huge.map_or(0, |group| group.order);
-        let first = index / count * count;
-        first..first + count
     }
 
     fn is_base(&self, index: usize) -> bool {

@@ -6,7 +6,7 @@ use crate::mmu::translation::lines::Cause;
 use crate::mmu::translation::mappings::{Mappings, Membership, SpaceId};
 use crate::mmu::translation::miss::{Miss, Window};
 use crate::mmu::translation::outcome::{Fault, check};
-use crate::mmu::translation::sizes::{EntrySize, Orders};
+use crate::mmu::translation::sizes::EntrySize;
 
 impl Translator {
     /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
@@ -18,13 +18,13 @@ impl Translator {
         accesses: &[Access],
         window: &mut Window,
     ) -> Entered {
-        let (blocks, orders) = (mappings.blocks(space), mappings.orders());
+        let (blocks, entries) = (mappings.blocks(space), mappings.l1_entries());
         let mut entered = Entered::default();
         loop {
             enter_whole(
                 mappings,
                 blocks,
-                orders,
+                &entries,
                 accesses,
                 (&mut self.misses, window),
                 &mut entered,
@@ -75,7 +75,7 @@ pub(super) struct Entered {
 fn enter_whole(
     mappings: &Mappings,
     blocks: &[u16],
-    orders: Orders,
+    entries: &[u64; 5],
     accesses: &[Access],
     (misses, window): (&mut [Miss], &mut Window),
     entered: &mut Entered,
@@ -90,7 +90,7 @@ fn enter_whole(
                 break;
             };
             *miss = Miss::new(page, state, cause(*access));
-            now = Window::new(*access, state.entry(), orders, true);
+            now = Window::new(*access, entries[state.entry() as usize], true);
             pages += 1;
         }
         ahead.next();
@@ -124,9 +124,10 @@ pub(super) fn find(mappings: &Mappings, blocks: &[u16], access: Access) -> Resul
             Membership::Seeming => seeming = state.host() > EntrySize::Base,
         }
     }
+    let entry = mappings.l1_entries()[state.entry() as usize];
     Ok(Found {
         miss: Miss::new(page, state, cause(access)),
-        window: Window::new(access, state.entry(), mappings.orders(), writable),
+        window: Window::new(access, entry, writable),
         seeming,
     })
 }

@@ -18,7 +18,9 @@ impl Translator {
         counters: &mut TranslationCounters,
     ) {
         let orders = mappings.orders();
-        let missed = self.first.filter(&mut self.misses[..pages], orders);
+        let missed = self
+            .first
+            .filter(&mut self.misses[..pages], mappings.l1_orders());
         counters.l1_misses += missed as u64;
         let walks = if self.prefetches {
             self.walks.clear();
@@ -49,13 +51,13 @@ impl Translator {
         mappings: &mut Mappings,
         counters: &mut TranslationCounters,
     ) {
-        let (miss, orders) = (self.misses[0], mappings.orders());
+        let (miss, orders, l1_orders) = (self.misses[0], mappings.orders(), mappings.l1_orders());
         let page = miss.page();
         let first = self.first.of_size(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
         if sizes
             .iter()
-            .any(|size| first.access_known(orders.number(page, *size), *size))
+            .any(|size| first.access_known(l1_orders.number(page, *size), *size))
         {
             return;
         }
@@ -77,7 +79,7 @@ impl Translator {
             self.second.access(page, size, orders);
             size
         });
-        first.access(orders.number(page, size), size);
+        first.access(l1_orders.number(page, size), size);
     }
 
     /// Walks for the page after two misses in a row, if it is mapped and not known.
@@ -123,11 +125,14 @@ fn mark(walks: &[Miss], mappings: &mut Mappings, counters: &mut TranslationCount
     match one_kind(walks) {
         Some((state, cause)) if cause != Cause::Prefetch => {
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
-            let mark = mappings.mark_of(state.own());
-            counters.first_touches += match state.leaf() {
-                LeafSize::Base => mark_each(&Each::<0>(cause), walks, mappings, |_| mark),
-                LeafSize::Huge => mark_each(&Each::<1>(cause), walks, mappings, |_| mark),
-                LeafSize::Giant => mark_each(&Each::<2>(cause), walks, mappings, |_| mark),
+            let (mark, single) = (mappings.mark_of(state.own()), |_| Mark::SINGLE);
+            counters.first_touches += match state.own() {
+                // Worked out when this is compiled.
+                EntrySize::Base => mark_each(&Each::<0>(cause), walks, mappings, single),
+                EntrySize::Huge => mark_each(&Each::<1>(cause), walks, mappings, single),
+                EntrySize::Giant => mark_each(&Each::<2>(cause), walks, mappings, single),
+                EntrySize::BaseGroup => mark_each(&Each::<0>(cause), walks, mappings, |_| mark),
+                EntrySize::HugeGroup => mark_each(&Each::<1>(cause), walks, mappings, |_| mark),
             };
         }
         _ => {
