@@ -6,6 +6,7 @@
 //! - *coverage*: one row for each region of a process in each sampling window. The live manager and the simulated
 //!   one write it alike, and the simulator reads it.
 //! - *results*: one row for each program of each simulated run.
+//! - *sizes*: one row for each page size of each such program.
 //!
 //! Files are read as a stream, some thousand rows at a time. Whatever is wrong with one is a [`RecordingError`]
 //! that says where.
@@ -20,5 +21,5 @@ mod writer;
 
 pub use coverage::{CoverageReader, CoverageRow, CoverageWriter};
 pub use error::RecordingError;
-pub use results::{ResultRow, ResultWriter};
-pub use schema::{COVERAGE, Column, RESULTS, Table, Type};
+pub use results::{ResultRow, ResultWriter, SizeRow, SizeWriter};
+pub use schema::{COVERAGE, Column, RESULTS, SIZES, Table, Type};

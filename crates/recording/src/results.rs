@@ -1,7 +1,7 @@
 //! Results of simulated runs.
 
 use crate::error::RecordingError;
-use crate::schema::RESULTS;
+use crate::schema::{RESULTS, SIZES};
 use crate::writer::{TableWriter, Value};
 use std::io::Write;
 
@@ -88,6 +88,77 @@ impl<W: Write + Send> ResultWriter<W> {
             Value::Int(row.recovered_bytes),
             Value::Float(row.manager_cpu_s),
             Value::Float(row.zeroing_cpu_s),
+        ])
+    }
+
+    /// Ends the file: without that nothing of it can be read.
+    ///
+    /// # Errors
+    /// It can't be written to.
+    pub fn finish(self) -> Result<W, RecordingError> {
+        self.table.finish()
+    }
+}
+
+/// Pages of one size of one program of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SizeRow<'a> {
+    /// The workload.
+    pub workload: &'a str,
+    /// The system.
+    pub system: &'a str,
+    /// What was varied, as a dotted key; empty where nothing was.
+    pub parameter: &'a str,
+    /// Its value, as it was given.
+    pub value: &'a str,
+    /// The seed.
+    pub seed: u64,
+    /// The program.
+    pub program: &'a str,
+    /// The size, in bytes.
+    pub page_bytes: u64,
+    /// First touches that mapped one.
+    pub faults: u64,
+    /// First touches that should have, and got a smaller one.
+    pub fallbacks: u64,
+    /// Memory mapped by them at the program's end, in bytes.
+    pub mapped_end_bytes: u64,
+    /// The same on average over its time, in bytes.
+    pub mapped_mean_bytes: u64,
+}
+
+/// Writes pages by size.
+pub struct SizeWriter<W: Write + Send> {
+    table: TableWriter<W>,
+}
+
+impl<W: Write + Send> SizeWriter<W> {
+    /// Starts a file.
+    ///
+    /// # Errors
+    /// It can't be written to.
+    pub fn new(output: W) -> Result<Self, RecordingError> {
+        let table = TableWriter::new(&SIZES, &[], output)?;
+        Ok(Self { table })
+    }
+
+    /// Adds a size of a program.
+    ///
+    /// # Errors
+    /// The file can't be written to.
+    pub fn write(&mut self, row: &SizeRow) -> Result<(), RecordingError> {
+        self.table.push(&[
+            Value::Text(row.workload),
+            Value::Text(row.system),
+            Value::Text(row.parameter),
+            Value::Text(row.value),
+            Value::Int(row.seed),
+            Value::Text(row.program),
+            Value::Int(row.page_bytes),
+            Value::Int(row.faults),
+            Value::Int(row.fallbacks),
+            Value::Int(row.mapped_end_bytes),
+            Value::Int(row.mapped_mean_bytes),
         ])
     }
 

@@ -140,6 +140,25 @@ pub const RESULTS: Table = Table {
     ],
 };
 
+/// Pages by size in simulated runs: a row for each size of each program of each run that had or wanted any.
+pub const SIZES: Table = Table {
+    name: "sizes",
+    version: 1,
+    columns: &[
+        text("workload"),
+        text("system"),
+        text("parameter"),
+        text("value"),
+        int("seed"),
+        text("program"),
+        int("page_bytes"),
+        int("faults"),
+        int("fallbacks"),
+        int("mapped_end_bytes"),
+        int("mapped_mean_bytes"),
+    ],
+};
+
 const TABLE_KEY: &str = "hawkeye.table";
 const VERSION_KEY: &str = "hawkeye.version";
 

@@ -6,7 +6,7 @@ use hawkeye_policy::{
 };
 use hawkeye_recording::{
     COVERAGE, CoverageReader, CoverageRow, CoverageWriter, RESULTS, RecordingError, ResultRow,
-    ResultWriter,
+    ResultWriter, SIZES,
 };
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
@@ -216,7 +216,7 @@ fn time_that_goes_back_is_told() {
 #[test]
 fn the_documentation_names_every_column() {
     let text = include_str!("../../../docs/recordings.md");
-    for table in [&COVERAGE, &RESULTS] {
+    for table in [&COVERAGE, &RESULTS, &SIZES] {
         let version = format!("## `{}`, version {}", table.name, table.version);
         assert!(text.contains(&version), "{version}");
         for column in table.columns {

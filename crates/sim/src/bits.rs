@@ -1,5 +1,6 @@
 //! A set of base pages of one region.
 
+use crate::rng::Rng;
 use hawkeye_policy::PAGES_PER_REGION;
 
 const WORDS: usize = PAGES_PER_REGION as usize / 64;
@@ -25,10 +26,17 @@ impl PageBits {
         bits
     }
 
-    /// The same in runs of `run` pages (a power of two), each naturally aligned.
-    pub fn spread_runs(count: u16, run: u16) -> Self {
+    /// `count` pages in runs of `run` (a power of two), each naturally aligned; where they lie follows from `seed`.
+    pub fn scattered_runs(count: u16, run: u16, seed: u64) -> Self {
         let order = run.checked_ilog2().unwrap_or(0);
-        Self::spread(count >> order).widened(order)
+        let mut rng = Rng::new(seed, run.into());
+        let mut places: Vec<u16> = (0..PAGES_PER_REGION >> order).collect();
+        let mut bits = Self::EMPTY;
+        for _ in 0..(count >> order).min(PAGES_PER_REGION >> order) {
+            let place = places.swap_remove(rng.below(places.len() as u64) as usize);
+            bits = bits.or(Self::range(place << order, 1 << order));
+        }
+        bits
     }
 
     /// A bit for each page, the first lowest.
@@ -214,10 +222,11 @@ mod tests {
         }
         assert_eq!(PageBits::spread(512), PageBits::FULL);
         assert_eq!(PageBits::spread(256).runs(), 256);
-        let runs = PageBits::spread_runs(64, 16);
-        assert_eq!((runs.count(), runs.runs()), (64, 4));
-        assert_eq!(PageBits::spread_runs(512, 16), PageBits::FULL);
-        assert_eq!(PageBits::spread_runs(77, 1), PageBits::spread(77));
+        let runs = PageBits::scattered_runs(64, 16, 7);
+        assert_eq!((runs.count(), runs.whole_blocks(4)), (64, runs));
+        assert_eq!(runs, PageBits::scattered_runs(64, 16, 7));
+        assert_ne!(runs, PageBits::scattered_runs(64, 16, 8));
+        assert_eq!(PageBits::scattered_runs(512, 16, 7), PageBits::FULL);
     }
 
     #[test]

@@ -293,7 +293,11 @@ impl Program {
                 ..
             }) => {
                 let filling = Filling {
-                    pages: PageBits::spread_runs(pages_per_region, pages_per_run),
+                    pages: match pages_per_run {
+                        1 => PageBits::spread(pages_per_region),
+                        // The same ones each time.
+                        run => PageBits::scattered_runs(pages_per_region, run, next as u64),
+                    },
                     page_ns,
                     content,
                     waited: waited_percent / 100.0,

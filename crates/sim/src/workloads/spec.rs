@@ -142,10 +142,10 @@ pub enum Phase {
         /// Which part of it, as shares (0-1).
         #[serde(default = "all")]
         part: [f64; 2],
-        /// Base pages of each region (1-512), spread evenly.
+        /// Base pages of each region (1-512), spread evenly where they are single ones.
         #[serde(default = "every_page")]
         pages_per_region: u16,
-        /// Of these so many lie side by side, aligned as naturally (a power of two).
+        /// Of these so many lie side by side, naturally aligned, anywhere in the region (a power of two).
         #[serde(default = "one_page")]
         pages_per_run: u16,
         /// The program's own work for each base page, its translation included, in nanoseconds.

@@ -10,6 +10,7 @@ mod playing;
 mod pressure;
 mod sampling;
 mod sharing;
+mod sizes;
 #[path = "../support/mod.rs"]
 mod support;
 mod toml;

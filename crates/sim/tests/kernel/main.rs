@@ -8,4 +8,5 @@ mod forks;
 mod freebsd;
 mod pressure;
 mod promotion;
+mod sizes;
 mod threads;

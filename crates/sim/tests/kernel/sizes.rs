@@ -6,9 +6,7 @@ use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{
     HawkEyeSizes, LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES,
 };
-use hawkeye_sim::kernel::{
-    Access, HugeAdvice, Kernel, KernelCosts, KernelError, Payer, SpaceId,
-};
+use hawkeye_sim::kernel::{Access, HugeAdvice, Kernel, KernelCosts, KernelError, Payer, SpaceId};
 use hawkeye_sim::memory::Fragmenter;
 use std::time::Duration;
 
@@ -46,7 +44,11 @@ fn the_largest_page_that_fits_is_given() -> Outcome {
 
 #[test]
 fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64).with(order(2))))?;
+    let (mut kernel, space) = machine(
+        64 * MIB,
+        4 * MIB,
+        only(PageOrders::NONE.with(K64).with(order(2))),
+    )?;
     kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
     // The zero page is there: 64 KiB don't fit, nor do the first 16.
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;
@@ -93,7 +95,10 @@ fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
     kernel.fragment(1.0, Fragmenter::Kernel, 1);
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), Access::Write)?;
     let faults = touched.faults;
-    assert!(faults.of(order(8)) < 9 && faults.fell_back(order(8)) > 0, "{faults:?}");
+    assert!(
+        faults.of(order(8)) < 9 && faults.fell_back(order(8)) > 0,
+        "{faults:?}"
+    );
     assert!(faults.of(K64) > 0 && faults.of(order(8)) + faults.fell_back(order(8)) >= 12);
     Ok(())
 }
@@ -124,12 +129,20 @@ fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> 
     kernel.free(space, bytes_at(4 * KIB, 4 * KIB))?;
     assert_eq!(kernel.figures().free_bytes, free + 4 * KIB);
     assert_eq!(kib(&kernel, space, order(5)), 0);
-    let left: Vec<u64> = (2..5).map(|number| kib(&kernel, space, order(number))).collect();
-    assert_eq!((left, kib(&kernel, space, PageOrder::BASE)), (vec![16, 32, 64], 12));
+    let left: Vec<u64> = (2..5)
+        .map(|number| kib(&kernel, space, order(number)))
+        .collect();
+    assert_eq!(
+        (left, kib(&kernel, space, PageOrder::BASE)),
+        (vec![16, 32, 64], 12)
+    );
     // What relatives share ends for whoever writes.
     let (child, _) = kernel.fork(space)?;
     kernel.touch(child, bytes_at(64 * KIB, 4 * KIB), Access::Write)?;
-    assert_eq!((kib(&kernel, space, K64), kib(&kernel, child, K64)), (64, 0));
+    assert_eq!(
+        (kib(&kernel, space, K64), kib(&kernel, child, K64)),
+        (64, 0)
+    );
     kernel.exit(space)?;
     kernel.exit(child)?;
     assert_eq!(kernel.figures().free_bytes, 64 * MIB);
@@ -139,7 +152,7 @@ fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> 
 #[test]
 fn what_is_swapped_out_is_no_large_page_any_more() -> Outcome {
     let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, only(PageOrders::NONE.with(K64)))?;
-    kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 20 * MIB), Access::Write)?;
     let figures = kernel.space_figures(space)?;
     assert!(figures.swapped_bytes > 0);
     let mapped = kernel.mapped_by_size(space)?;
@@ -168,7 +181,10 @@ fn blocks_with_anything_in_them_are_promoted() -> Outcome {
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // Larger ones take what is there as well.
     kernel.promote(space, region(0), order(6), BY)?;
-    assert_eq!((kib(&kernel, space, order(6)), kib(&kernel, space, K64)), (512, 0));
+    assert_eq!(
+        (kib(&kernel, space, order(6)), kib(&kernel, space, K64)),
+        (512, 0)
+    );
     kernel.promote(space, region(0), PageOrder::HUGE, BY)?;
     assert_eq!(huge(&kernel, space), 1);
     Ok(())
@@ -197,11 +213,17 @@ fn regions_become_one_page_and_huge_pages_again() -> Outcome {
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // One of them is split, the others are huge pages.
     kernel.split(space, region(3), BY)?;
-    assert_eq!((first(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
+    assert_eq!(
+        (first(&kernel, space), huge(&kernel, space)),
+        (Some(PageOrder::HUGE), 15)
+    );
     kernel.promote(space, region(3), PageOrder::HUGE, BY)?;
     kernel.promote(space, region(0), MIB_32, BY)?;
     kernel.free(space, bytes_at(2 * MIB, 2 * MIB))?;
-    assert_eq!((first(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
+    assert_eq!(
+        (first(&kernel, space), huge(&kernel, space)),
+        (Some(PageOrder::HUGE), 15)
+    );
     kernel.exit(space)?;
     assert_eq!(kernel.figures().free_bytes, 256 * MIB);
     Ok(())
@@ -248,16 +270,17 @@ fn compaction_moves_large_pages_as_wholes() -> Outcome {
     for number in (0..48 * 16).filter(|number| number % 4 != 0) {
         kernel.free(space, bytes_at(number * 64 * KIB, 64 * KIB))?;
     }
-    kernel.read_files(12 * MIB);
     let before = kib(&kernel, space, K64);
-    for number in 0..8 {
-        // Each needs a huge frame.
-        kernel.promote(space, region(24 + number), PageOrder::HUGE, BY).ok();
+    for number in 0..16 {
+        // Each needs a huge frame, and there are eight.
+        kernel
+            .promote(space, region(number), PageOrder::HUGE, BY)
+            .ok();
     }
     kernel.check().map_err(|error| panic!("{error}"))?;
     let promoted = huge(&kernel, space);
     let left = before - promoted * 8 * 64;
-    assert!(promoted > 0);
+    assert!(promoted > 10, "{promoted}");
     assert_eq!(kib(&kernel, space, K64), left);
     Ok(())
 }
@@ -282,12 +305,19 @@ fn what_no_region_holds_is_told() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LinuxBase)?;
     assert_eq!(kernel.outside(space)?, Default::default());
     kernel.map(space, bytes_at(8 * MIB, 128 * KIB), HugeAdvice::None)?;
-    kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB), HugeAdvice::None)?;
+    kernel.map(
+        space,
+        bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB),
+        HugeAdvice::None,
+    )?;
     kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), Access::Write)?;
     let outside = kernel.outside(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
-    assert_eq!((outside.mapped_bytes, outside.resident_bytes), (expected, 12 * KIB));
+    assert_eq!(
+        (outside.mapped_bytes, outside.resident_bytes),
+        (expected, 12 * KIB)
+    );
     let of = |bytes| RegionAddr::containing(AT + bytes);
     assert!(kernel.holds_region(space, of(16 * MIB)) && !kernel.holds_region(space, of(8 * MIB)));
     Ok(())

@@ -208,6 +208,7 @@ mod tests {
             accesses: 0.0,
             overhead_percent: 0.0,
             faults: 4,
+            sizes: Vec::new(),
             fault_s: 2e-6,
             system_s: 0.0,
             rss_peak_bytes: 0,

@@ -4,7 +4,7 @@ use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::plot::Figure;
-use hawkeye_recording::{ResultRow, ResultWriter};
+use hawkeye_recording::{ResultRow, ResultWriter, SizeRow, SizeWriter};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::simulate::Simulated;
 use serde::Serialize;
@@ -22,6 +22,10 @@ pub struct Output {
     /// Write the table "results" of docs/recordings.md into a Parquet file.
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
+
+    /// Write the table "sizes" of docs/recordings.md into a Parquet file: pages by their size.
+    #[arg(long, value_name = "FILE")]
+    parquet_sizes: Option<PathBuf>,
 
     /// Draw a figure into an SVG file.
     #[arg(long, value_name = "FILE")]
@@ -56,6 +60,11 @@ impl Output {
             let file = File::create(path);
             let file = file.with_context(|| format!("{} can't be written", path.display()))?;
             write_results(entries, file).with_context(|| path.display().to_string())?;
+        }
+        if let Some(path) = &self.parquet_sizes {
+            let file = File::create(path);
+            let file = file.with_context(|| format!("{} can't be written", path.display()))?;
+            write_sizes(entries, file).with_context(|| path.display().to_string())?;
         }
         if let Some(path) = &self.svg {
             write(path, &figure().to_svg()?)?;
@@ -106,6 +115,31 @@ fn write_results(entries: &[Entry], file: File) -> Result<()> {
                 manager_cpu_s: run.figures.manager_cpu_s,
                 zeroing_cpu_s: run.figures.zeroing_cpu_s,
             })?;
+        }
+    }
+    writer.finish()?;
+    Ok(())
+}
+
+fn write_sizes(entries: &[Entry], file: File) -> Result<()> {
+    let mut writer = SizeWriter::new(BufWriter::new(file))?;
+    for entry in entries {
+        for program in entry.run.figures.all_programs() {
+            for size in &program.sizes {
+                writer.write(&SizeRow {
+                    workload: &entry.run.workload,
+                    system: &entry.run.system,
+                    parameter: &entry.parameter,
+                    value: &entry.value,
+                    seed: entry.seed,
+                    program: &program.name,
+                    page_bytes: size.page_bytes,
+                    faults: size.faults,
+                    fallbacks: size.fallbacks,
+                    mapped_end_bytes: size.mapped_end_bytes,
+                    mapped_mean_bytes: size.mapped_mean_bytes,
+                })?;
+            }
         }
     }
     writer.finish()?;

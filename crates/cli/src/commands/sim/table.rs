@@ -1,5 +1,7 @@
 //! Results as a table.
 
+mod sizes;
+
 use super::output::Entry;
 use bytesize::ByteSize;
 use hawkeye_sim::engine::Outcome;
@@ -19,8 +21,18 @@ fn seconds(time_s: f64) -> String {
     format!("{time_s:.digits$}")
 }
 
-/// Prints a line for each program of each run.
+/// Memory as people write it.
+fn memory(bytes: u64) -> String {
+    ByteSize::b(bytes).display().iec_short().to_string()
+}
+
+/// Prints a line for each program of each run, and what pages it had where there were others than base and huge pages.
 pub fn print(entries: &[Entry]) {
+    print_programs(entries);
+    sizes::print(entries);
+}
+
+fn print_programs(entries: &[Entry]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
     let values = entries.iter().map(|entry| entry.value.as_str());
     let varied = width(parameter.chars().count(), values);
@@ -62,7 +74,6 @@ pub fn print(entries: &[Entry]) {
             let speed_up = base.map_or("-".to_owned(), |base| {
                 format!("{:.2}", base.wall_s / figures.wall_s)
             });
-            let bytes = |bytes: u64| ByteSize::b(bytes).display().iec_short().to_string();
             println!(
                 "{}{:<workload$} {:<system$} {:<program$} {:>9} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
                 before(&entry.value),
@@ -71,8 +82,8 @@ pub fn print(entries: &[Entry]) {
                 figures.name,
                 seconds(figures.wall_s),
                 figures.overhead_percent,
-                bytes(figures.rss_peak_bytes),
-                bytes(figures.huge_peak_bytes),
+                memory(figures.rss_peak_bytes),
+                memory(figures.huge_peak_bytes),
                 figures.faults,
                 run.promoted,
                 run.figures.manager_cpu_s,

@@ -1,0 +1,61 @@
+//! Pages by size, as a table.
+
+use super::{LEAST, memory, width};
+use crate::commands::sim::output::Entry;
+use hawkeye_policy::PageOrder;
+use hawkeye_sim::engine::ProgramFigures;
+
+/// Whether all of a program's pages were of the two sizes that every system has.
+fn is_plain(program: &ProgramFigures) -> bool {
+    let usual = [PageOrder::BASE, PageOrder::HUGE].map(PageOrder::bytes);
+    let mut sizes = program.sizes.iter();
+    sizes.all(|size| usual.contains(&size.page_bytes))
+}
+
+/// Prints a line for each size of each program that had other pages than base and huge ones.
+pub fn print(entries: &[Entry]) {
+    let rows = || {
+        entries.iter().flat_map(|entry| {
+            let programs = entry.run.figures.all_programs();
+            programs.filter(|p| !is_plain(p)).map(move |p| (entry, p))
+        })
+    };
+    if rows().next().is_none() {
+        return;
+    }
+    let (first, value) = match entries.first() {
+        Some(entry) => (entry.parameter.as_str(), entry.value.as_str()),
+        None => ("", ""),
+    };
+    let varied = width(first.chars().count(), rows().map(|(e, _)| e.value.as_str()));
+    let varied = if first.is_empty() && value.is_empty() {
+        0
+    } else {
+        varied + 1
+    };
+    let workload = width(LEAST - 1, rows().map(|(e, _)| e.run.workload.as_str()));
+    let system = width(LEAST, rows().map(|(e, _)| e.run.system.as_str()));
+    let program = width(LEAST, rows().map(|(_, p)| p.name.as_str()));
+    println!();
+    println!(
+        "{first:<varied$}{:<workload$} {:<system$} {:<program$} {:>8} {:>10} {:>10} {:>10} {:>10}",
+        "workload", "system", "program", "pages", "faults", "fallbacks", "at end", "on average"
+    );
+    for (entry, figures) in rows() {
+        for size in &figures.sizes {
+            let order = PageOrder::from_bytes(size.page_bytes);
+            println!(
+                "{:<varied$}{:<workload$} {:<system$} {:<program$} {:>8} {:>10} {:>10} {:>10} {:>10}",
+                entry.value,
+                entry.run.workload,
+                entry.run.system,
+                figures.name,
+                order.unwrap_or_default().to_string(),
+                size.faults,
+                size.fallbacks,
+                memory(size.mapped_end_bytes),
+                memory(size.mapped_mean_bytes),
+            );
+        }
+    }
+}

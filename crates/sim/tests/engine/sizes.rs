@@ -1,0 +1,329 @@
+//! Pages of many sizes on processors that know some of them.
+
+use crate::common::{RANDOM, accessing, parse, run, small};
+use hawkeye_manager::{Machine, MachineError, Promoted};
+use hawkeye_policy::{Needs, PageOrder, PageOrders, ProcessId, RegionAddr};
+use hawkeye_sim::engine::Engine;
+use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, Processor, ZEN_4};
+use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::systems;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const K64: PageOrder = PageOrder::CONTIGUOUS;
+const HUGE_BYTES: u64 = 2 << 20;
+/// Where an engine's first area begins.
+const BEGIN: u64 = 0x1000_0000_0000;
+
+fn on(processor: Processor) -> Setup {
+    Setup {
+        processor,
+        ..small()
+    }
+}
+
+fn engine(system: &str, workload: &str, setup: &Setup) -> Engine {
+    let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    let engine = Engine::new(&setup.engine(&system), &parse(workload));
+    engine.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn only(engine: &mut Engine) -> ProcessId {
+    engine
+        .processes()
+        .first()
+        .copied()
+        .unwrap_or_else(|| panic!("nobody runs"))
+}
+
+fn region(number: u64) -> RegionAddr {
+    RegionAddr::containing(BEGIN + number * HUGE_BYTES)
+}
+
+fn order(number: u8) -> PageOrder {
+    PageOrder::new(number).unwrap_or_default()
+}
+
+#[test]
+fn what_64_kib_bring_is_up_to_the_processor() {
+    let workload = accessing(20.0, RANDOM);
+    let overhead = |processor, system: &str| {
+        let ran = run(system, &workload, &on(processor));
+        let program = &ran.figures.programs[0];
+        let mapped = program
+            .sizes
+            .iter()
+            .find(|size| size.page_bytes == 64 << 10);
+        let share = mapped.map_or(0.0, |size| {
+            size.mapped_end_bytes as f64 / program.rss_peak_bytes as f64
+        });
+        (program.overhead_percent, share)
+    };
+    let (arm, arm_64) = (
+        overhead(NEOVERSE_V2, "linux-4k"),
+        overhead(NEOVERSE_V2, "linux-mthp-64kb"),
+    );
+    let (intel, intel_64) = (
+        overhead(ICE_LAKE, "linux-4k"),
+        overhead(ICE_LAKE, "linux-mthp-64kb"),
+    );
+    assert_eq!((arm.1, arm_64.1, intel.1, intel_64.1), (0.0, 1.0, 0.0, 1.0));
+    assert!(arm_64.0 < arm.0 / 2.0, "{arm:?} {arm_64:?}");
+    assert!(
+        (intel_64.0 / intel.0 - 1.0).abs() < 0.02,
+        "{intel:?} {intel_64:?}"
+    );
+}
+
+#[test]
+fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
+    let setup = on(ZEN_4);
+    let workload = accessing(20.0, RANDOM);
+    let overhead = |setup: &Setup| run("linux-4k", &workload, setup).figures.overhead_percent();
+    // Filled in order, in memory of which nobody has a part, pages lie in a row.
+    let zen = overhead(&setup);
+    let mut lone = setup;
+    lone.processor.groups = hawkeye_sim::mmu::Groups::NONE;
+    assert!(zen < overhead(&lone) * 0.9, "{zen} {}", overhead(&lone));
+}
+
+const FILLED: &str = r#"
+name = "test"
+source = ""
+[[process]]
+name = "program"
+[[process.area]]
+name = "heap"
+size = "2GiB"
+[[process.phase]]
+kind = "fill"
+area = "heap"
+page_ns = 10.0
+[[process.phase]]
+kind = "access"
+ideal_s = 1000.0
+stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]
+"#;
+
+#[test]
+fn the_machine_says_which_sizes_there_are() {
+    let sizes = |processor| engine("hawkeye-sizes", FILLED, &on(processor)).shape();
+    let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrders>();
+    assert_eq!(sizes(ICE_LAKE).tlb, of(&[9, 18]));
+    assert_eq!(sizes(ZEN_4).tlb, of(&[2, 9, 18]));
+    let arm = sizes(NEOVERSE_V2);
+    assert_eq!(
+        (arm.tlb, arm.promotable),
+        (of(&[4, 9, 13, 18]), of(&[4, 9, 13, 18]))
+    );
+    assert_eq!(arm.at_faults, of(&[2, 3, 4, 5, 6, 7, 8]));
+    assert_eq!((arm.cores, arm.memory_bytes), (4.0, 512 << 20));
+    let linux = engine("linux", FILLED, &on(NEOVERSE_V2)).shape();
+    assert_eq!(
+        (linux.promotable, linux.at_faults),
+        (PageOrders::HUGE, PageOrders::NONE)
+    );
+}
+
+#[test]
+fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
+    let setup = Setup {
+        memory_bytes: 8 << 30,
+        ..on(NEOVERSE_V2)
+    };
+    let mut machine = engine("hawkeye-sizes", FILLED, &setup);
+    machine.wait_until(Duration::from_secs(10));
+    let process = only(&mut machine);
+    let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
+        machine.start_window(process, Needs::Walks)?;
+        let later = machine.now() + Duration::from_secs(3);
+        machine.wait_until(later);
+        let sample = machine.sample(process)?;
+        Ok(sample.overhead.map_or(0.0, |overhead| overhead.percent))
+    };
+    let mut last = overhead(&mut machine)?;
+    for size in [
+        K64,
+        PageOrder::HUGE,
+        PageOrder::HUGE_CONTIGUOUS,
+        PageOrder::GIANT,
+    ] {
+        for number in (0..1024).step_by(size.regions() as usize) {
+            let done = machine.promote(process, region(number), size, 0)?;
+            assert!(matches!(done, Promoted::Done(_)), "{size} at {number}");
+        }
+        let sample = machine.sample(process)?;
+        assert!(sample.regions.iter().all(|r| r.order == size));
+        let now = overhead(&mut machine)?;
+        assert!(now < last * 0.7, "{size}: {now} after {last}");
+        last = now;
+    }
+    machine.recover(process, region(3))?;
+    let sample = machine.sample(process)?;
+    let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
+    assert_eq!(
+        (
+            of(PageOrder::GIANT),
+            of(PageOrder::HUGE),
+            of(PageOrder::BASE)
+        ),
+        (512, 511, 1)
+    );
+    let refused = machine.promote(process, region(0), order(7), 0);
+    assert_eq!(refused, Err(MachineError::PageSize(order(7))));
+    Ok(())
+}
+
+#[test]
+fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), MachineError> {
+    let text = FILLED
+        .replace("size = \"2GiB\"", "size = \"64MiB\"\npieces = { size = \"128KiB\", hole = \"128KiB\" }")
+        .replace("[[process.phase]]\nkind = \"access\"", "[[process.phase]]\nkind = \"free\"\narea = \"heap\"\nshare = 0.5\n[[process.phase]]\nkind = \"wait\"\nseconds = 60.0\n[[process.phase]]\nkind = \"fill\"\narea = \"heap\"\npage_ns = 10.0\n[[process.phase]]\nkind = \"access\"");
+    let mut machine = engine("hawkeye-sizes", &text, &on(NEOVERSE_V2));
+    machine.wait_until(Duration::from_secs(30));
+    let process = only(&mut machine);
+    let sample = machine.sample(process)?;
+    assert!(sample.regions.is_empty());
+    let left = sample.outside.mapped_bytes;
+    assert_eq!(left.iter().sum::<u64>(), left[5]);
+    assert!((12 << 20..20 << 20).contains(&left[5]), "{left:?}");
+    assert_eq!(sample.outside.resident_bytes, left[5]);
+    machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
+    machine.wait_until(Duration::from_secs(90));
+    let outside = machine.sample(process)?.outside;
+    assert_eq!(
+        (outside.mapped_bytes[5], outside.resident_bytes),
+        (32 << 20, 32 << 20)
+    );
+    let figures = machine.figures();
+    let sizes = &figures.programs[0].sizes;
+    let mapped: Vec<_> = sizes
+        .iter()
+        .map(|s| (s.page_bytes, s.faults, s.mapped_end_bytes))
+        .collect();
+    let new = (32 << 20) - left[5];
+    assert_eq!(
+        mapped,
+        [
+            (4 << 10, (32 << 20) / 4096, left[5]),
+            (64 << 10, new >> 16, new)
+        ]
+    );
+    Ok(())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Promote(u64, u8),
+    Recover(u64),
+    Sizes(u8),
+    Sample,
+    Go(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (0..64u64, 0u8..7).prop_map(|(region, size)| Step::Promote(region, size)),
+        2 => (0..64u64).prop_map(Step::Recover),
+        1 => any::<u8>().prop_map(Step::Sizes),
+        1 => Just(Step::Sample),
+        3 => (1..2000u64).prop_map(Step::Go),
+    ]
+}
+
+const CHANGING: &str = r#"
+name = "test"
+source = ""
+[[process]]
+name = "program"
+repeat = 20
+[[process.area]]
+name = "heap"
+size = "96MiB"
+[[process.area]]
+name = "pieces"
+size = "32MiB"
+pieces = { size = "192KiB", hole = "64KiB" }
+[[process.phase]]
+kind = "fill"
+area = "heap"
+pages_per_region = 64
+pages_per_run = 8
+page_ns = 10.0
+[[process.phase]]
+kind = "fill"
+area = "pieces"
+page_ns = 10.0
+[[process.phase]]
+kind = "access"
+ideal_s = 0.3
+stream = [{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }]
+[[process.phase]]
+kind = "fill"
+area = "heap"
+page_ns = 10.0
+[[process.phase]]
+kind = "free"
+area = "pieces"
+share = 0.4
+[[process.phase]]
+kind = "access"
+ideal_s = 0.3
+stream = [{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }]
+[[process.phase]]
+kind = "free"
+area = "heap"
+share = 0.3
+"#;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Builds with debug assertions check after each step that the processor knows exactly what the kernel has mapped, groups
+    /// and larger pages included, and that the kernel's own rules hold.
+    #[test]
+    fn the_processor_knows_what_the_kernel_has_mapped(
+        steps in prop::collection::vec(step(), 1..40),
+        which in 0usize..3,
+        fragmented in prop::bool::ANY,
+    ) {
+        let setup = Setup {
+            memory_bytes: 256 << 20,
+            fragmented: if fragmented { 1.0 } else { 0.0 },
+            sample: 1_000,
+            ..on([ICE_LAKE, ZEN_4, NEOVERSE_V2][which])
+        };
+        let mut machine = engine("hawkeye-sizes", CHANGING, &setup);
+        machine.wait_until(Duration::from_millis(10));
+        let process = only(&mut machine);
+        for step in steps {
+            if machine.processes().is_empty() {
+                break;
+            }
+            match step {
+                Step::Promote(number, size) => {
+                    let sizes = machine.shape().promotable;
+                    let sizes: Vec<_> = sizes.iter().collect();
+                    let size = sizes[usize::from(size) % sizes.len()];
+                    machine.promote(process, region(number), size, 0).ok();
+                }
+                Step::Recover(number) => { machine.recover(process, region(number)).ok(); }
+                Step::Sizes(bits) => {
+                    let offered = machine.shape().at_faults;
+                    let chosen = offered.iter().filter(|order| bits >> (order.number() - 2) & 1 == 1);
+                    machine.set_fault_sizes(process, chosen.collect()).ok();
+                }
+                Step::Sample => {
+                    machine.start_window(process, Needs::Walks).ok();
+                    machine.sample(process).ok();
+                }
+                Step::Go(ms) => {
+                    let later = machine.now() + Duration::from_millis(ms);
+                    machine.wait_until(later);
+                }
+            }
+            prop_assert_eq!(machine.broken(), None);
+            prop_assert_eq!(machine.kernel().check(), Ok(()));
+        }
+    }
+}
