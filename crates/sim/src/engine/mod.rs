@@ -39,6 +39,7 @@ mod coverage;
 mod error;
 mod figures;
 mod filler;
+mod filling;
 mod guests;
 mod layout;
 mod machine;

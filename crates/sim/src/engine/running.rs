@@ -2,14 +2,12 @@
 
 use super::EngineError;
 use super::accesses::Source;
-use super::layout::addresses;
 use super::measuring::{KernelOrEngine, Walks};
 use super::neighbour::Neighbour;
 use super::playing::Player;
 use super::program::{Exposed, Program, Work};
-use crate::bits::PageBits;
-use crate::kernel::{Access, HugeAdvice, Kernel};
-use crate::workloads::{Content, Phase};
+use crate::kernel::Kernel;
+use crate::workloads::Phase;
 use std::time::Duration;
 
 /// How accesses are measured.
@@ -18,15 +16,6 @@ pub(super) struct Measuring {
     pub(super) accesses: u32,
     pub(super) ghz: f64,
     pub(super) neighbour: Neighbour,
-}
-
-/// What a phase of filling does to each region.
-struct Filling {
-    pages: PageBits,
-    page_ns: f64,
-    content: Content,
-    /// How much of a wait for a page in no cache holds the program up, 0-1.
-    waited: f64,
 }
 
 /// From one measurement to the next, at least.
@@ -266,158 +255,5 @@ impl Program {
             self.swap_in(kernel, now, true)?;
         }
         Ok((spent, over))
-    }
-
-    /// Fills or frees the next region; whether it was the last.
-    fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
-        let Work::Regions {
-            lot,
-            next,
-            end,
-            round,
-        } = self.work
-        else {
-            return Ok(true);
-        };
-        if next >= end {
-            return Ok(true);
-        }
-        let mut rounds = 1;
-        match self.current().cloned() {
-            Some(Phase::Fill {
-                pages_per_region,
-                pages_per_run,
-                page_ns,
-                content,
-                waited_percent,
-                ..
-            }) => {
-                let filling = Filling {
-                    pages: match pages_per_run {
-                        1 => PageBits::spread(pages_per_region),
-                        // The same ones each time.
-                        run => PageBits::scattered_runs(pages_per_region, run, next as u64),
-                    },
-                    page_ns,
-                    content,
-                    waited: waited_percent / 100.0,
-                };
-                self.fill(kernel, (lot, next), &filling)?;
-            }
-            Some(Phase::Free {
-                share,
-                rounds: all,
-                page_ns,
-                ..
-            }) => {
-                rounds = all;
-                // Of what the rounds before have left.
-                let each = share / f64::from(all);
-                let now = each / (1.0 - each * f64::from(round));
-                self.free(kernel, (lot, next), now, page_ns)?;
-            }
-            _ => {}
-        }
-        let last = next + 1 >= end && round + 1 >= rounds;
-        if let Work::Regions { next, round, .. } = &mut self.work {
-            *next += 1;
-            if *next >= end && !last {
-                // Rounds are those of a phase that begins with the first region.
-                (*next, *round) = (0, *round + 1);
-            }
-        }
-        Ok(last)
-    }
-
-    fn fill(
-        &mut self,
-        kernel: &mut Kernel,
-        (lot, number): (usize, usize),
-        filling: &Filling,
-    ) -> Result<(), KernelOrEngine> {
-        let Some(held) = self.lots.get_mut(lot) else {
-            return Ok(());
-        };
-        let region = held.region(number);
-        for mapping in held.take_gone(number) {
-            kernel.map(self.space, mapping, HugeAdvice::None)?;
-        }
-        let pages = filling.pages.and(held.mapped(number));
-        let access = match filling.content {
-            Content::Data => Access::Write,
-            Content::Zeros => Access::WriteZeros,
-        };
-        let touched = kernel.touch_pages(self.space, region, pages, access);
-        held.use_pages(number, pages);
-        self.see(kernel, region)?;
-        let touched = touched?;
-        // The processor's model has no part in this: what first touches of cold memory take is counted here alone.
-        let costs = kernel.costs();
-        let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
-        let after_ns = touched.faults.total() * costs.after_fault_ns;
-        let fault_ns = touched.paid.time.as_nanos() as f64;
-        self.fault_ns += fault_ns;
-        self.owed_ns +=
-            fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
-        self.note_touched(region, pages);
-        Ok(())
-    }
-
-    fn free(
-        &mut self,
-        kernel: &mut Kernel,
-        (lot, number): (usize, usize),
-        share: f64,
-        page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
-        let Some(held) = self.lots.get_mut(lot) else {
-            return Ok(());
-        };
-        let region = held.region(number);
-        if held.is_in_pieces() {
-            return self.free_pieces(kernel, (lot, number), share, page_ns);
-        }
-        let mut pages = held.used(number);
-        let rng = &mut self.rng;
-        if share < 1.0 {
-            pages.retain(|| rng.chance(share));
-        }
-        if pages.is_empty() {
-            return Ok(());
-        }
-        held.drop_pages(number, pages);
-        // All that is left in use is given back as a whole: with it what is there besides.
-        let all = held.used(number).is_empty();
-        let given = if all { PageBits::FULL } else { pages };
-        let paid = kernel.free_pages(self.space, region, given)?;
-        self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(pages.count());
-        self.see(kernel, region)?;
-        Ok(())
-    }
-
-    /// Unmaps a share of a region's pieces.
-    fn free_pieces(
-        &mut self,
-        kernel: &mut Kernel,
-        (lot, number): (usize, usize),
-        share: f64,
-        page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
-        let Some(held) = self.lots.get_mut(lot) else {
-            return Ok(());
-        };
-        let region = held.region(number);
-        let mapped = held.mapped(number);
-        for piece in held.pieces(number).filter(|piece| piece.within(mapped)) {
-            if !self.rng.chance(share) {
-                continue;
-            }
-            let used = held.used(number).and(piece).count();
-            held.give_back(number, piece);
-            let paid = kernel.unmap(self.space, addresses(region, piece))?;
-            self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(used);
-        }
-        self.see(kernel, region)?;
-        Ok(())
     }
 }

@@ -11,6 +11,8 @@
 //!   runs, so that neighbouring pages in neighbouring frames take no more room than one.
 //! - Of content it is known whether a page is all zeros.
 //! - Faults on neighbouring pages are worked off together, with exactly the result of one after the other.
+//! - Pages have any size from 4 KiB to 1 GiB. Up to a huge page they are as in Linux: folios at first touches and by promotion.
+//!   What is larger no kernel gives to anonymous memory; here promotion does, to show what it would bring.
 //! - Where there is no memory left, reservations are broken, the page cache is dropped and pages are swapped; then it is
 //!   out of memory.
 //!
