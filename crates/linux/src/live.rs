@@ -18,8 +18,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, PageOrder,
+    ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -250,8 +250,13 @@ impl Machine for LinuxMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
+        // Neither MADV_COLLAPSE nor khugepaged makes others (up to 7.2).
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
         let member = self.members.get_mut(process)?;
         let found = self
             .sampler
@@ -259,7 +264,9 @@ impl Machine for LinuxMachine {
             .map_err(|error| error.for_process(process))?;
         match found {
             None => return Ok(Promoted::Freed),
-            Some(r) if r.huge || r.swapped >= MAX_SWAPPED => return Ok(Promoted::NotCandidate),
+            Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
+                return Ok(Promoted::NotCandidate);
+            }
             // A little change is life; more means that its owner gives it back.
             Some(r) if r.present < expected_present - expected_present / 16 => {
                 return Ok(Promoted::Freed);

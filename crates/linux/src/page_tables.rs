@@ -7,7 +7,7 @@ use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
 use crate::mappings::Mapping;
 use hawkeye_policy::run_rate::PageBits;
-use hawkeye_policy::{RegionAddr, RegionSample};
+use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use nix::errno::Errno;
@@ -309,7 +309,7 @@ fn sample(r: &types::region_record) -> RegionSample {
         written: r.written,
         zero_mapped: r.zero_mapped,
         swapped: r.swapped,
-        huge: r.huge != 0,
+        order: PageOrder::of_region(r.huge != 0),
         walks_per_s: 0,
     }
 }

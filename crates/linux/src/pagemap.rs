@@ -4,7 +4,7 @@ use crate::error::LinuxError;
 use crate::mappings::Mapping;
 use crate::process::ProcessHandle;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -75,9 +75,9 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
                 .chunks_exact(8)
                 .map(|e| u64::from_ne_bytes(e.try_into().expect("chunks of 8 bytes")));
             let mut sample = count(RegionAddr::containing(start), entries, zero_frame());
-            if sample.huge {
+            if sample.is_huge() {
                 let kind = kind_of_run(first_frame(&bytes));
-                sample.huge = kind != Run::BasePages;
+                sample.order = PageOrder::of_region(kind != Run::BasePages);
                 if kind == Run::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
                     (sample.accessed, sample.runs) = (0, 0);
@@ -187,7 +187,7 @@ fn count(
         written,
         zero_mapped,
         swapped,
-        huge: aligned && contiguous == PAGES_PER_REGION,
+        order: PageOrder::of_region(aligned && contiguous == PAGES_PER_REGION),
         walks_per_s: 0,
     }
 }
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
-        assert!(count(region(), run(1024), None).huge);
-        assert!(!count(region(), run(1025), None).huge, "not aligned");
+        assert!(count(region(), run(1024), None).is_huge());
+        assert!(!count(region(), run(1025), None).is_huge(), "not aligned");
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(!count(region(), broken, None).huge, "not contiguous");
+        assert!(!count(region(), broken, None).is_huge(), "not contiguous");
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         });
         let sample = count(region(), entries, None);
         assert_eq!(
-            (sample.present, sample.swapped, sample.huge),
+            (sample.present, sample.swapped, sample.is_huge()),
             (502, 10, false)
         );
     }
@@ -279,6 +279,6 @@ mod tests {
 
     #[test]
     fn frames_hidden_for_lack_of_privilege_are_no_huge_page() {
-        assert!(!count(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).huge);
+        assert!(!count(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).is_huge());
     }
 }

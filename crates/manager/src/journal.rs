@@ -4,7 +4,7 @@ mod event;
 
 pub use event::{Entry, Event};
 
-use hawkeye_policy::{ProcessId, Reason};
+use hawkeye_policy::{PageOrder, ProcessId, Reason};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct FootprintPoint {
 pub struct Totals {
     /// Regions promoted.
     pub promoted: u64,
+    /// The same by the size of the pages (its power of two of base pages).
+    pub promoted_by_order: BTreeMap<PageOrder, u64>,
     /// Huge pages split.
     pub split: u64,
     /// Memory recovered, in bytes.
@@ -83,7 +85,10 @@ impl Journal {
     pub fn note(&mut self, at: Duration, event: Event) {
         tracing::debug!(at_s = at.as_secs_f64(), ?event);
         match &event {
-            Event::Promoted { .. } => self.totals.promoted += 1,
+            Event::Promoted { order, .. } => {
+                self.totals.promoted += 1;
+                *self.totals.promoted_by_order.entry(*order).or_default() += 1;
+            }
             Event::Refused { errno, .. } => *self.totals.errors.entry(errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Recovered { bytes, .. } => {
@@ -92,6 +97,7 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Stretched { .. }
+            | Event::FaultSizes { .. }
             | Event::Held { .. }
             | Event::Paused
             | Event::Resumed
@@ -269,6 +275,7 @@ mod tests {
         let promoted = |pid| Event::Promoted {
             process: id(pid),
             region: RegionAddr::containing(0),
+            order: PageOrder::HUGE,
             reason: reason.clone(),
             took: Duration::from_millis(1),
         };

@@ -1,7 +1,8 @@
 //! The machine that is managed: the running kernel or a simulated one. The loop knows only this.
 
 use hawkeye_policy::{
-    MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+    MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 use thiserror::Error;
@@ -22,6 +23,9 @@ pub enum MachineError {
         /// The error's symbolic name, such as `EBUSY`.
         errno: &'static str,
     },
+    /// It has no pages of this size to give.
+    #[error("pages of {0} can't be had here")]
+    PageSize(PageOrder),
     /// Something around the call failed (a file of `/proc` that can't be read, say).
     #[error("{0}")]
     Other(String),
@@ -141,13 +145,30 @@ pub trait Machine {
     /// can keep to a share of its time. Zero where hardware sets the bits unaided.
     fn first_touch_cost(&self) -> Duration;
 
-    /// Makes the region huge, unless fewer than `expected_present` base pages are left in it.
+    /// What it offers, the sizes of pages above all.
+    fn shape(&self) -> MachineShape {
+        MachineShape::default()
+    }
+
+    /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`], unless fewer than
+    /// `expected_present` base pages are left in it. A page of several regions begins at this one.
     fn promote(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError>;
+
+    /// Has memory of the process that is touched for the first time be given pages of these sizes, which are of
+    /// [`MachineShape::at_faults`]; none: base pages.
+    fn set_fault_sizes(
+        &mut self,
+        _process: ProcessId,
+        _orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        Ok(())
+    }
 
     /// Counts the zero-filled base pages of a huge page, leaving each at its first other byte and
     /// the huge page at the `enough`th.

@@ -3,6 +3,7 @@
 mod promoting;
 mod recovering;
 mod sampling;
+mod sizing;
 mod viewing;
 
 use crate::journal::{Event, FootprintPoint, Journal};
@@ -11,11 +12,11 @@ use crate::settings::Settings;
 use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
-    Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner, RecoverySettings,
-    SettingError, WatermarkTable,
+    PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
+    RecoverySettings, SettingError, WatermarkTable,
 };
 use sampling::Sampling;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use viewing::Viewing;
 
@@ -42,6 +43,8 @@ pub struct Manager<M> {
     held: Option<Hold>,
     paused: bool,
     viewing: Viewing,
+    /// Sizes at first touches that were chosen, by process.
+    fault_sizes: HashMap<ProcessId, PageOrders>,
 }
 
 /// How often footprints and memory are looked at; memory that could be full by then, more often.
@@ -90,6 +93,7 @@ impl<M: Machine> Manager<M> {
             held: None,
             paused: false,
             viewing: Viewing::default(),
+            fault_sizes: HashMap::new(),
             machine,
             policy,
             settings,
@@ -156,6 +160,7 @@ impl<M: Machine> Manager<M> {
         self.huge_limits.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.viewing.retain_processes(is_there);
+        self.fault_sizes.retain(|process, _| is_there(*process));
         let mut sum = FootprintPoint {
             at_s: now.as_secs_f64(),
             ..Default::default()
@@ -217,6 +222,9 @@ impl<M: Machine> Manager<M> {
             self.journal.note(now, Event::Held { hold: held.clone() });
         }
         self.held = held;
+        if self.held.is_some() {
+            self.choose_fault_sizes(now);
+        }
     }
 
     /// Looks in between at what could be full before the next look. A group that has vanished is
@@ -269,6 +277,7 @@ impl<M: Machine> Manager<M> {
             // Ending is what programs do.
             MachineError::Gone(_) => {}
             MachineError::Refused { errno, .. } => self.journal.note_error(errno),
+            MachineError::PageSize(_) => self.journal.note_trouble(now, &error.to_string()),
             MachineError::Other(message) => self.journal.note_trouble(now, message),
         }
     }

@@ -101,7 +101,7 @@ impl AccessMap {
                 continue;
             }
             let before = known.next_if(|e| e.region == sample.region);
-            if sample.huge {
+            if sample.is_huge() {
                 if let Some(before) = before {
                     self.unlink(&before);
                 }
@@ -271,6 +271,7 @@ fn ascending(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PageOrder;
     use crate::testing::{region, sample};
 
     fn newest_only() -> AccessMap {
@@ -372,7 +373,7 @@ mod tests {
         map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
         assert_eq!(map.waiting(), 3);
         let huge = RegionSample {
-            huge: true,
+            order: PageOrder::HUGE,
             ..sample(1, 512)
         };
         map.observe(&[huge, sample(3, 1), sample(4, 30)]);

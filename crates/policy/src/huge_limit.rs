@@ -113,13 +113,15 @@ impl HugeLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::CoverageSource;
+    use crate::observation::{CoverageSource, OutsideRegions};
     use crate::terms::Terms;
     use crate::testing::{huge, process};
     use proptest::prelude::*;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
         ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: None,
             process: process(pid),
             source: CoverageSource::AccessBits,
             regions: (0..regions).map(|at| huge(at, true)).collect(),

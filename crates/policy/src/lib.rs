@@ -14,6 +14,7 @@ pub mod error;
 pub mod fault_ahead;
 pub mod huge_limit;
 pub mod identity;
+pub mod machine_shape;
 pub mod observation;
 pub mod overhead;
 pub mod pacing;
@@ -26,6 +27,7 @@ pub mod recovery;
 pub mod rules;
 pub mod run_rate;
 pub mod selection;
+pub mod sizes;
 pub mod terms;
 #[cfg(test)]
 mod testing;
@@ -39,14 +41,17 @@ pub use cooldown::Cooldown;
 pub use error::SettingError;
 pub use huge_limit::HugeLimits;
 pub use identity::{Identity, Pod, QosClass};
+pub use machine_shape::MachineShape;
 pub use observation::{
-    CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, ProcessId, ProcessSample,
-    RegionSample,
+    CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,
+    ProcessSample, RegionSample,
 };
 pub use overhead::{Overhead, OverheadSource};
 pub use pacing::{SamplingPace, SlowdownBudget, StretchedBy};
-pub use page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-pub use plan::{Promotion, Reason};
+pub use page::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
+};
+pub use plan::{FaultSizes, Promotion, Reason};
 pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{Needs, Policy};
 pub use recovered::RecoveredRegions;

@@ -1,7 +1,8 @@
 //! What a machine shows to a policy: plain values, no handles.
 
+use crate::machine_shape::MachineShape;
 use crate::overhead::Overhead;
-use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,11 +42,19 @@ pub struct RegionSample {
     pub zero_mapped: u16,
     /// Base pages swapped out or otherwise not present but not empty.
     pub swapped: u16,
-    /// Whether one huge page maps the region.
-    pub huge: bool,
+    /// The size of the pages that map it, or most of what is present; [`PageOrder::HUGE`] or more where one page
+    /// maps all of the region. Where a machine can't tell sizes below that apart they count as base pages.
+    pub order: PageOrder,
     /// Page walks that accesses to the region cause, per second of the process's CPU time; 0 where
     /// none were seen or none were looked for.
     pub walks_per_s: u32,
+}
+
+impl RegionSample {
+    /// Whether one page maps all of the region.
+    pub fn is_huge(&self) -> bool {
+        self.order >= PageOrder::HUGE
+    }
 }
 
 /// How trustworthy the access figures of a sample are.
@@ -60,6 +69,15 @@ pub enum CoverageSource {
     Population,
 }
 
+/// Anonymous memory of mappings, or ends of mappings, that no whole region fits in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideRegions {
+    /// Bytes mapped, by the power of two of the largest page that fits there (0: 4 KiB, 4: 64 KiB).
+    pub mapped_bytes: [u64; 9],
+    /// Of all of them, resident.
+    pub resident_bytes: u64,
+}
+
 /// All eligible regions of one process, in ascending address order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
@@ -69,9 +87,13 @@ pub struct ProcessSample {
     pub source: CoverageSource,
     /// Regions with anything in them.
     pub regions: Vec<RegionSample>,
+    /// Memory that lies in no region.
+    pub outside: OutsideRegions,
     /// Times that the process touched a page for the first time since its access bits were cleared: each costs it
     /// something where a hypervisor looks on.
     pub first_touches: u64,
+    /// Page faults that it has had so far, without those that waited for a disk; `None` where that isn't known.
+    pub faults: Option<u64>,
     /// What translation costs it, where that could be found out.
     pub overhead: Option<Overhead>,
     /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
@@ -87,7 +109,9 @@ impl ProcessSample {
             process,
             source: CoverageSource::Population,
             regions,
+            outside: OutsideRegions::default(),
             first_touches: 0,
+            faults: None,
             overhead: None,
             cpu_cores: 1.0,
             terms: Terms::default(),
@@ -105,7 +129,7 @@ impl ProcessSample {
 
     /// Memory under huge pages, in bytes.
     pub fn huge_bytes(&self) -> u64 {
-        self.regions.iter().filter(|r| r.huge).count() as u64 * HUGE_PAGE_BYTES
+        self.regions.iter().filter(|r| r.is_huge()).count() as u64 * HUGE_PAGE_BYTES
     }
 }
 
@@ -121,6 +145,8 @@ pub struct Observation {
     /// Free memory fragmentation index for huge pages (0: all free memory is in large blocks, 1: none
     /// is); `None` where it can't be found out.
     pub fmfi: Option<f64>,
+    /// What the machine offers.
+    pub machine: MachineShape,
 }
 
 /// Memory in use against what there is.

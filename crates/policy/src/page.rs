@@ -10,6 +10,168 @@ pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Base pages in one region.
 pub const PAGES_PER_REGION: u16 = 512;
 
+/// A page size as the power of two of the base pages that it holds: 4 for 64 KiB, 9 for 2 MiB, 18 for 1 GiB.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct PageOrder(u8);
+
+impl PageOrder {
+    /// 4 KiB.
+    pub const BASE: Self = Self(0);
+    /// 64 KiB: what Arm's contiguous page-table entries and RISC-V's Svnapot hold in one TLB entry.
+    pub const CONTIGUOUS: Self = Self(4);
+    /// 2 MiB: a huge page.
+    pub const HUGE: Self = Self(9);
+    /// 32 MiB: sixteen contiguous huge pages on Arm.
+    pub const HUGE_CONTIGUOUS: Self = Self(13);
+    /// 1 GiB, the largest.
+    pub const GIANT: Self = Self(18);
+
+    /// The size of 2^`order` base pages (`order`: 0-18).
+    pub const fn new(order: u8) -> Option<Self> {
+        if order <= Self::GIANT.0 {
+            Some(Self(order))
+        } else {
+            None
+        }
+    }
+
+    /// The size of a page of so many bytes, if there may be one.
+    pub const fn from_bytes(bytes: u64) -> Option<Self> {
+        if bytes.is_power_of_two() && bytes >= BASE_PAGE_BYTES {
+            Self::new((bytes / BASE_PAGE_BYTES).trailing_zeros() as u8)
+        } else {
+            None
+        }
+    }
+
+    /// Of a region of which no more is known than whether one page maps it.
+    pub const fn of_region(huge: bool) -> Self {
+        if huge { Self::HUGE } else { Self::BASE }
+    }
+
+    /// The power of two (0-18).
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Base pages in it.
+    pub const fn pages(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Its size in bytes.
+    pub const fn bytes(self) -> u64 {
+        BASE_PAGE_BYTES << self.0
+    }
+
+    /// Regions that a page of this size maps: one up to 2 MiB.
+    pub const fn regions(self) -> u64 {
+        if self.0 > Self::HUGE.0 {
+            1 << (self.0 - Self::HUGE.0)
+        } else {
+            1
+        }
+    }
+}
+
+impl TryFrom<u8> for PageOrder {
+    type Error = String;
+
+    fn try_from(order: u8) -> Result<Self, String> {
+        Self::new(order).ok_or_else(|| format!("there is no page of 2^{order} base pages"))
+    }
+}
+
+impl From<PageOrder> for u8 {
+    fn from(order: PageOrder) -> Self {
+        order.0
+    }
+}
+
+impl fmt::Display for PageOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = self.bytes() >> 10;
+        match kib {
+            0..1024 => write!(f, "{kib} KiB"),
+            1024..1_048_576 => write!(f, "{} MiB", kib >> 10),
+            _ => write!(f, "{} GiB", kib >> 20),
+        }
+    }
+}
+
+/// A set of page sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PageOrders(u32);
+
+impl PageOrders {
+    /// No size.
+    pub const NONE: Self = Self(0);
+    /// Huge pages only.
+    pub const HUGE: Self = Self(1 << PageOrder::HUGE.0);
+
+    /// The set with one size more.
+    #[must_use]
+    pub const fn with(self, order: PageOrder) -> Self {
+        Self(self.0 | 1 << order.0)
+    }
+
+    /// Sizes that are in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are no larger than a size.
+    #[must_use]
+    pub const fn up_to(self, order: PageOrder) -> Self {
+        Self(self.0 & ((2 << order.0) - 1))
+    }
+
+    /// Whether a size is in it.
+    pub const fn contains(self, order: PageOrder) -> bool {
+        self.0 & 1 << order.0 != 0
+    }
+
+    /// Whether no size is in it.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The sizes in it, the smallest first.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = PageOrder> {
+        (0..=PageOrder::GIANT.0)
+            .map(PageOrder)
+            .filter(move |order| self.contains(*order))
+    }
+
+    /// The largest in it.
+    pub fn largest(self) -> Option<PageOrder> {
+        self.iter().next_back()
+    }
+}
+
+impl FromIterator<PageOrder> for PageOrders {
+    fn from_iter<I: IntoIterator<Item = PageOrder>>(orders: I) -> Self {
+        orders.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
+impl fmt::Display for PageOrders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("none");
+        }
+        for (i, order) in self.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{order}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Start of a 2 MiB aligned part of an address space: the unit that is promoted or split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionAddr(u64);
@@ -34,5 +196,42 @@ impl RegionAddr {
 impl fmt::Display for RegionAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_named_as_people_name_them() {
+        let names: Vec<String> = [0, 2, 4, 9, 13, 18]
+            .into_iter()
+            .filter_map(PageOrder::new)
+            .map(|order| order.to_string())
+            .collect();
+        assert_eq!(
+            names,
+            ["4 KiB", "16 KiB", "64 KiB", "2 MiB", "32 MiB", "1 GiB"]
+        );
+        assert_eq!(PageOrder::new(19), None);
+        assert_eq!(PageOrder::from_bytes(64 << 10), Some(PageOrder::CONTIGUOUS));
+        assert_eq!(PageOrder::from_bytes(96 << 10), None);
+        assert_eq!(PageOrder::from_bytes(2048), None);
+    }
+
+    #[test]
+    fn sets_are_in_ascending_order_and_cut_at_a_size() {
+        let set: PageOrders = [PageOrder::HUGE, PageOrder::CONTIGUOUS]
+            .into_iter()
+            .collect();
+        assert_eq!(set.to_string(), "64 KiB, 2 MiB");
+        assert_eq!(set.largest(), Some(PageOrder::HUGE));
+        assert_eq!(set.up_to(PageOrder::HUGE), set);
+        assert_eq!(
+            set.up_to(PageOrder::CONTIGUOUS).largest(),
+            Some(PageOrder::CONTIGUOUS)
+        );
+        assert!(set.up_to(PageOrder::BASE).is_empty());
     }
 }

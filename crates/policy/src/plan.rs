@@ -2,7 +2,7 @@
 
 use crate::observation::ProcessId;
 use crate::overhead::Overhead;
-use crate::page::RegionAddr;
+use crate::page::{PageOrder, PageOrders, RegionAddr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -41,7 +41,9 @@ pub enum Reason {
     Saving {
         /// The overhead of the process.
         overhead: Overhead,
-        /// Page walks that the region causes per second of CPU time.
+        /// The size of the pages that are to map it.
+        order: PageOrder,
+        /// Page walks of the region that those spare, per second of CPU time.
         walks_per_s: u32,
         /// CPU time that its promotion is expected to save, in microseconds a second.
         saved_us_per_s: f64,
@@ -49,6 +51,17 @@ pub enum Reason {
         cost_us: f64,
         /// After how long it has paid for itself, in seconds.
         pays_after_s: f64,
+    },
+    /// The size at first touches: what it saves, against the memory that it takes.
+    FaultSize {
+        /// Of the pages that are to be mapped.
+        order: PageOrder,
+        /// Share of page faults that it spares, in per cent.
+        faults_percent: f64,
+        /// CPU time that it is expected to save in page walks, in microseconds a second.
+        saved_us_per_s: f64,
+        /// Memory that it takes beyond what is used, in bytes.
+        added_bytes: u64,
     },
     /// khugepaged's order: next populated region in first-come, address order.
     AddressOrder {
@@ -80,13 +93,14 @@ impl fmt::Display for Reason {
             }
             Self::Saving {
                 overhead,
+                order,
                 walks_per_s,
                 saved_us_per_s,
                 cost_us,
                 pays_after_s,
             } => write!(
                 f,
-                "overhead {overhead}, {walks_per_s} page walks/s here: saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
+                "overhead {overhead}, {walks_per_s} page walks/s here: {order} saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
             ),
             Self::MeasuredOverhead {
                 overhead,
@@ -108,6 +122,16 @@ impl fmt::Display for Reason {
                 }
                 write!(f, ", importance {importance:.2}")
             }
+            Self::FaultSize {
+                order,
+                faults_percent,
+                saved_us_per_s,
+                added_bytes,
+            } => write!(
+                f,
+                "{order} at first touches spares {faults_percent:.0} % of the faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
+                added_bytes >> 10
+            ),
             Self::AddressOrder { present } => {
                 write!(f, "next in address order, {present} base pages present")
             }
@@ -126,14 +150,26 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Page sizes that a process's memory should be given at first touches from now on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FaultSizes {
+    /// Sizes under that of a huge page: the largest one that fits is given, or the next one that memory is there for.
+    pub orders: PageOrders,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// A region that a policy wants promoted next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Promotion {
     /// Whose region.
     pub process: ProcessId,
-    /// Which.
+    /// Which: the first one, where the page is larger than a region.
     pub region: RegionAddr,
-    /// Base pages present when it was chosen; a machine refuses if the owner has freed some since.
+    /// By pages of which size. Smaller ones than a region replace what is present in it, block by aligned block; what has
+    /// nothing present stays empty.
+    pub order: PageOrder,
+    /// Base pages present in the region when it was chosen; a machine refuses if the owner has freed some since.
     pub expected_present: u16,
     /// Why.
     pub reason: Reason,

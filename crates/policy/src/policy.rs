@@ -2,7 +2,7 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::plan::{Promotion, Reason};
+use crate::plan::{FaultSizes, Promotion, Reason};
 use std::time::Duration;
 
 /// What a policy must be shown.
@@ -56,6 +56,12 @@ pub trait Policy: Send {
 
     /// The next promotion, removed from what is waiting; `None` when nothing should be promoted now.
     fn next_promotion(&mut self, now: Duration) -> Option<Promotion>;
+
+    /// Page sizes that the process's memory should be given at first touches, where the machine lets that be chosen
+    /// ([`MachineShape::at_faults`](crate::MachineShape::at_faults)); `None`: as the machine does by itself.
+    fn fault_sizes(&self, _process: ProcessId) -> Option<FaultSizes> {
+        None
+    }
 
     /// Told that a proposal of its own was carried out, and how long that took; or that it was not
     /// (`None`). Policies that pace themselves count only the first.

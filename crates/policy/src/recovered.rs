@@ -38,7 +38,7 @@ impl RecoveredRegions {
                 continue;
             };
             for sample in &sampled.regions {
-                if sample.huge || self.qualifies(sample) {
+                if sample.is_huge() || self.qualifies(sample) {
                     regions.remove(&sample.region);
                 }
             }

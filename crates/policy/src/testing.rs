@@ -1,7 +1,10 @@
 //! Shorthand for this crate's unit tests.
 
-use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
-use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use crate::machine_shape::MachineShape;
+use crate::observation::{
+    CoverageSource, Observation, OutsideRegions, ProcessId, ProcessSample, RegionSample,
+};
+use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::terms::Terms;
 use std::time::Duration;
 
@@ -20,7 +23,7 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
         written: 512,
         zero_mapped: 0,
         swapped: 0,
-        huge: false,
+        order: PageOrder::BASE,
         walks_per_s: 0,
     }
 }
@@ -28,7 +31,7 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
 /// A huge region, accessed or not.
 pub fn huge(index: u64, accessed: bool) -> RegionSample {
     RegionSample {
-        huge: true,
+        order: PageOrder::HUGE,
         ..sample(index, if accessed { 512 } else { 0 })
     }
 }
@@ -54,9 +57,12 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 first_touches: 0,
                 overhead: None,
                 cpu_cores: 1.0,
+                outside: OutsideRegions::default(),
+                faults: None,
                 terms: Terms::default(),
             })
             .collect(),
+        machine: MachineShape::default(),
         unread: Vec::new(),
         fmfi: None,
     }

@@ -1,7 +1,9 @@
 //! The access map against a plain model of what the paper says: lists, moved region by region.
 
 use hawkeye_policy::access_map::{BUCKETS, bucket_of};
-use hawkeye_policy::{AccessMap, CoverageAverage, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    AccessMap, CoverageAverage, HUGE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -18,7 +20,7 @@ fn sample(index: u64, accessed: u16, huge: bool) -> RegionSample {
         written: 0,
         zero_mapped: 0,
         swapped: 0,
-        huge,
+        order: PageOrder::of_region(huge),
         walks_per_s: 0,
     }
 }
@@ -41,7 +43,7 @@ impl Model {
     fn observe(&mut self, samples: &[RegionSample]) {
         let there: BTreeMap<_, _> = samples
             .iter()
-            .filter(|s| !s.huge)
+            .filter(|s| !s.is_huge())
             .map(|s| (s.region, s.accessed))
             .collect();
         self.of.retain(|region, _| there.contains_key(region));
@@ -108,9 +110,9 @@ proptest! {
             prop_assert_eq!(waiting.len(), map.waiting());
             for s in &samples {
                 let waits = waiting.binary_search(&s.region).is_ok();
-                prop_assert!(!(waits && s.huge));
+                prop_assert!(!(waits && s.is_huge()));
                 // An accessed region's average is at least `weight` of a page.
-                prop_assert!(waits || s.huge || f64::from(s.accessed) * weight < 0.5 + 1e-9);
+                prop_assert!(waits || s.is_huge() || f64::from(s.accessed) * weight < 0.5 + 1e-9);
             }
             prop_assert!(waiting.iter().all(|r| samples.iter().any(|s| s.region == *r)));
 

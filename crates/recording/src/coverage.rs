@@ -5,8 +5,8 @@ use crate::reader::TableReader;
 use crate::schema::COVERAGE;
 use crate::writer::{TableWriter, Value};
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr,
-    RegionSample,
+    CoverageSource, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    RegionAddr, RegionSample,
 };
 use parquet::file::reader::ChunkReader;
 use std::fs::File;
@@ -85,7 +85,7 @@ impl<W: Write + Send> CoverageWriter<W> {
                 Value::Float(sample.cpu_cores),
                 Value::Float(overhead),
                 Value::Int(region.region.start()),
-                Value::Flag(region.huge),
+                Value::Flag(region.is_huge()),
                 pages(region.present),
                 pages(region.accessed),
                 pages(region.runs),
@@ -201,7 +201,7 @@ impl<R: ChunkReader + 'static> CoverageReader<R> {
         let mut pages = || Ok(table.int(next(), PAGES_PER_REGION.into(), PAGES)? as u16);
         let region = RegionSample {
             region,
-            huge,
+            order: PageOrder::of_region(huge),
             present: pages()?,
             accessed: pages()?,
             runs: pages()?,

@@ -1,8 +1,8 @@
 //! Files are read as they were written, and bad ones refused with a reason and a place.
 
 use hawkeye_policy::{
-    CoverageSource, Overhead, OverheadSource, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    Terms,
+    CoverageSource, OutsideRegions, Overhead, OverheadSource, PageOrder, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Terms,
 };
 use hawkeye_recording::{
     COVERAGE, CoverageReader, CoverageRow, CoverageWriter, RESULTS, RecordingError, ResultRow,
@@ -33,12 +33,14 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
             written: pages / 3,
             zero_mapped: 512 - pages,
             swapped: 0,
-            huge: pages == 512,
+            order: PageOrder::of_region(pages == 512),
             walks_per_s: n as u32 * 7,
         }
     };
     let exact = Overhead::exact(12.5, OverheadSource::Counters);
     ProcessSample {
+        outside: OutsideRegions::default(),
+        faults: None,
         process: ProcessId {
             pid,
             start_ticks: 99,

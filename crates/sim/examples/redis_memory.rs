@@ -9,7 +9,8 @@
 use hawkeye_policy::policies::ingens::{Ingens, IngensSettings};
 use hawkeye_policy::policies::linux::{LinuxOrder, LinuxSettings, Pace};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Observation, Policy, ProcessId, ProcessSample, RegionSample,
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, MachineShape, Observation, Policy, ProcessId, ProcessSample,
+    RegionSample,
 };
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HawkEyeHuge, IngensFaults, LinuxBase, LinuxThp,
@@ -174,7 +175,7 @@ impl Server {
     fn samples(&self) -> Result<Vec<RegionSample>, KernelError> {
         let mut samples = self.kernel.samples(self.space)?;
         if self.system.by_population {
-            for sample in samples.iter_mut().filter(|sample| !sample.huge) {
+            for sample in samples.iter_mut().filter(|sample| !sample.is_huge()) {
                 sample.present = self.kernel.nonzero(self.space, sample.region).count();
             }
         }
@@ -199,6 +200,7 @@ impl Server {
             start_ticks: 0,
         };
         policy.observe(&Observation {
+            machine: MachineShape::default(),
             at: now,
             processes: vec![ProcessSample::population(process, regions)],
             unread: Vec::new(),
@@ -224,7 +226,7 @@ impl Server {
 
     fn recover(&mut self, until_percent: f64) -> Result<(), KernelError> {
         let huge = self.kernel.samples(self.space)?;
-        for sample in huge.iter().filter(|sample| sample.huge) {
+        for sample in huge.iter().filter(|sample| sample.is_huge()) {
             if self.kernel.memory_use().percent() < until_percent {
                 break;
             }

@@ -11,7 +11,7 @@
 //!
 //! Stages of the translation are functions of their own, which a profiler tells apart: `perf record -e cpu-clock`.
 
-use hawkeye_policy::{AccessMap, CoverageAverage, RegionAddr, RegionSample};
+use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, MappingError, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
 };
@@ -158,7 +158,7 @@ fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap
                 written: 0,
                 zero_mapped: 0,
                 swapped: 0,
-                huge: mappings.size(space, region) != Some(LeafSize::Base),
+                order: PageOrder::of_region(mappings.size(space, region) != Some(LeafSize::Base)),
                 walks_per_s: 0,
             }
         })

@@ -133,7 +133,7 @@ fn hot_first_by(
     let promoted_hot = regions
         .iter()
         .flatten()
-        .filter(|r| r.huge && r.region >= hot)
+        .filter(|r| r.is_huge() && r.region >= hot)
         .count() as u64;
     let accesses_per_s = rate(&machine, program);
     Ok(PolicyResult {

@@ -5,8 +5,8 @@ use crate::process::SimProcess;
 use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse, Needs,
-    Overhead, OverheadSource, PAGES_PER_REGION, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    Scope,
+    OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
@@ -145,7 +145,10 @@ impl Machine for SimMachine {
 
     fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
         let regions = self.alive(process)?.walk(false);
-        let huge: Vec<_> = regions.into_iter().filter(|region| region.huge).collect();
+        let huge: Vec<_> = regions
+            .into_iter()
+            .filter(|region| region.is_huge())
+            .collect();
         let cpu = times(self.spec.costs.walk_per_huge, huge.len() as u64);
         self.spend(cpu, Duration::ZERO);
         Ok(huge)
@@ -180,13 +183,15 @@ impl Machine for SimMachine {
         } else {
             CoverageSource::Population
         };
-        let huge = regions.iter().filter(|region| region.huge).count() as u64;
+        let huge = regions.iter().filter(|region| region.is_huge()).count() as u64;
         let base = regions.len() as u64 - huge;
         // Done in short slices: not one long call.
         let cpu = times(costs.walk_per_region, base) + times(costs.walk_per_huge, huge);
         self.spend(cpu, Duration::ZERO);
         self.debug_check();
         Ok(ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: None,
             process,
             source,
             first_touches: touches(source, &regions),
@@ -205,8 +210,12 @@ impl Machine for SimMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
         let outcome = self.try_promote(process, region, expected_present);
         self.debug_check();
         outcome
@@ -298,7 +307,7 @@ fn touches(source: CoverageSource, regions: &[RegionSample]) -> u64 {
         return 0;
     }
     let of = |r: &RegionSample| {
-        if r.huge {
+        if r.is_huge() {
             u64::from(r.accessed > 0)
         } else {
             u64::from(r.accessed)

@@ -2,7 +2,7 @@
 
 use crate::bits::PageBits;
 use crate::spec::Backing;
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
 /// The 512 base pages of a region.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,7 +111,7 @@ impl Region {
             written: present,
             zero_mapped: self.zero_mapped.count(),
             swapped: 0,
-            huge: self.huge,
+            order: PageOrder::of_region(self.huge),
             walks_per_s: 0,
         })
     }

@@ -2,7 +2,7 @@
 //! equal to a naive count.
 
 use hawkeye_manager::Machine;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, RegionAddr};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, PageOrder, RegionAddr};
 use hawkeye_sim::{Backing, Change, Ends, MachineSpec, Part, ProcessSpec, SimMachine};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -102,7 +102,7 @@ proptest! {
                         prop_assert!(sample.runs <= sample.accessed);
                     }
                 }
-                Call::Promote(p, r, n) => drop(machine.promote(ids[p], address(r), n)),
+                Call::Promote(p, r, n) => drop(machine.promote(ids[p], address(r), PageOrder::HUGE, n)),
                 Call::Scan(p, r, n) => {
                     let scan = machine.scan_zeros(ids[p], address(r), n);
                     prop_assert!(scan.is_err() || scan.is_ok_and(|s| s.zero_pages <= n));

@@ -1,7 +1,7 @@
 //! The simulated machine by itself.
 
 use hawkeye_manager::{Machine, MachineError, Promoted, Wake};
-use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, Needs, ProcessId, RegionAddr};
+use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, Needs, PageOrder, ProcessId, RegionAddr};
 use hawkeye_sim::{
     Backing, Change, Costs, End, Ended, Ends, MachineSpec, Part, ProcessSpec, SimError, SimMachine,
 };
@@ -122,20 +122,20 @@ fn promotion_fills_a_region_and_recovery_gives_its_zero_pages_back() -> Outcome 
     assert_eq!(rss(&machine), 200 * 4096);
     let took = Costs::default().collapse;
     assert_eq!(
-        machine.promote(process, region(0), 100),
+        machine.promote(process, region(0), PageOrder::HUGE, 100),
         Ok(Promoted::Done(took))
     );
     assert_eq!(rss(&machine), 2 * MIB + 100 * 4096);
     assert_eq!(
-        machine.promote(process, region(0), 100),
+        machine.promote(process, region(0), PageOrder::HUGE, 100),
         Ok(Promoted::NotCandidate)
     );
     assert_eq!(
-        machine.promote(process, region(9), 100),
+        machine.promote(process, region(9), PageOrder::HUGE, 100),
         Ok(Promoted::NotCandidate)
     );
     assert_eq!(
-        machine.promote(process, region(1), 101),
+        machine.promote(process, region(1), PageOrder::HUGE, 101),
         Ok(Promoted::Freed)
     );
     let zeros = |machine: &mut SimMachine, enough| {
@@ -155,7 +155,7 @@ fn promotion_fills_a_region_and_recovery_gives_its_zero_pages_back() -> Outcome 
     assert_eq!(rss(&machine), 200 * 4096);
     let sampled = machine.process(process).map(|p| p.regions());
     let first = sampled.iter().flatten().next();
-    assert!(first.is_some_and(|r| (r.present, r.zero_mapped, r.huge) == (100, 412, false)));
+    assert!(first.is_some_and(|r| (r.present, r.zero_mapped, r.is_huge()) == (100, 412, false)));
     Ok(())
 }
 
@@ -176,9 +176,12 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
         })
     };
     // 800 of 1024 pages are in use in the group; 1600 of 2560 on the machine.
-    assert_eq!(machine.promote(grouped, region(0), 400), busy(grouped));
+    assert_eq!(
+        machine.promote(grouped, region(0), PageOrder::HUGE, 400),
+        busy(grouped)
+    );
     assert!(matches!(
-        machine.promote(process, region(0), 400),
+        machine.promote(process, region(0), PageOrder::HUGE, 400),
         Ok(Promoted::Done(_))
     ));
     assert_eq!(
@@ -186,7 +189,10 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
         Ok(())
     );
     machine.wait_until(machine.now());
-    assert_eq!(machine.promote(process, region(1), 400), busy(process));
+    assert_eq!(
+        machine.promote(process, region(1), PageOrder::HUGE, 400),
+        busy(process)
+    );
     Ok(())
 }
 
@@ -251,7 +257,11 @@ fn processes_come_in_order_of_arrival() -> Outcome {
 fn calls_take_time_in_which_programs_run() -> Outcome {
     let (mut machine, process) = with(regions(8, 512, Backing::Base))?;
     machine.slow_next_promotions(1, SECOND);
-    assert!(machine.promote(process, region(0), 512).is_ok());
+    assert!(
+        machine
+            .promote(process, region(0), PageOrder::HUGE, 512)
+            .is_ok()
+    );
     let collapse = Costs::default().collapse;
     assert_eq!(machine.now(), SECOND + collapse);
     // Waiting is no work.

@@ -8,7 +8,7 @@ use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope, remote_advice, system_memory};
 use hawkeye_manager::{Machine as _, Promoted, Settings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, Watermarks};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, PageOrder, Watermarks};
 use std::time::Duration;
 
 fn means() -> Means {
@@ -103,7 +103,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
         .expect("frees");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
-        let outcome = machine.promote(process, r.region, r.present);
+        let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present);
         assert_eq!(outcome, Ok(Promoted::Freed), "{r:?}");
     }
     let (after, huge) = memory(&mut program);

@@ -48,7 +48,7 @@ fn population_is_counted_exactly() {
     assert_eq!(found.len(), 32);
     for r in &found {
         assert_eq!(
-            (r.present, r.written, r.huge, r.swapped),
+            (r.present, r.written, r.is_huge(), r.swapped),
             (100, 100, false, 0),
             "{r:?}"
         );
@@ -117,23 +117,26 @@ fn huge_split_and_vanished_regions_are_seen_as_they_are() {
     let process = ProcessHandle::open(ready.pid).expect("opens");
     let regions = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
     assert!(
-        regions.iter().all(|r| !r.huge && r.present == 512),
+        regions.iter().all(|r| !r.is_huge() && r.present == 512),
         "{regions:?}"
     );
     for r in &regions {
         while remote_advice::collapse(&process, r.region).is_err() {}
     }
     let huge = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
-    assert!(huge.iter().all(|r| r.huge && r.present == 512), "{huge:?}");
+    assert!(
+        huge.iter().all(|r| r.is_huge() && r.present == 512),
+        "{huge:?}"
+    );
     remote_advice::split(&process, regions[3].region).expect("splits");
     program
         .request(Request::Unmap(4), Duration::from_secs(10))
         .expect("unmaps");
     let found = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
     assert_eq!(found.len(), 28);
-    assert_eq!(found.iter().filter(|r| !r.huge).count(), 1);
+    assert_eq!(found.iter().filter(|r| !r.is_huge()).count(), 1);
     assert!(
-        !found[3].huge && found[3].present == 512,
+        !found[3].is_huge() && found[3].present == 512,
         "split, nothing lost: {:?}",
         found[3]
     );

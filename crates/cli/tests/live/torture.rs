@@ -65,7 +65,7 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
         let mut found = Vec::new();
         // The program may end at any time.
         let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
-        for sample in found.iter().filter(|sample| sample.huge == huge) {
+        for sample in found.iter().filter(|sample| sample.is_huge() == huge) {
             let result = if huge {
                 remote_advice::split(process, sample.region)
             } else {

@@ -324,7 +324,7 @@ impl Filler {
         };
         let now = look(&mut self.tables, &known.target, region);
         match (&outcome.result, now) {
-            (Ok(()), Ok(Some(now))) if now.huge => Filled::Done,
+            (Ok(()), Ok(Some(now))) if now.is_huge() => Filled::Done,
             // Its owner was faster, or is collapsing the same.
             (
                 Err(LinuxError::Call {

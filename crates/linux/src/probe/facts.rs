@@ -216,7 +216,7 @@ fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> 
         return Ok(Checked::Fails(error.to_string()));
     }
     let huge = match tables {
-        Some(tables) => look(tables, &child.handle, child.region(0))?.is_some_and(|r| r.huge),
+        Some(tables) => look(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge()),
         // The call's own word, where page tables can't be read.
         None => true,
     };

@@ -66,7 +66,7 @@ impl AccessBits {
     ) -> Result<(), LinuxError> {
         let regions = self.regions(member, target, calls)?;
         member.all_cleared = true;
-        let base = regions.iter().filter(|r| !r.huge).count();
+        let base = regions.iter().filter(|r| !r.is_huge()).count();
         if base <= REGIONS_AT_ONCE {
             let pid = member.handle.id.pid;
             return calls.time(|| unpreempted(|| access_bits::clear(pid))).0;

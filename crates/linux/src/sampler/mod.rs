@@ -13,10 +13,10 @@ use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
 use crate::page_tables::{Detail, Target};
 use crate::pagemap;
-use crate::process::ProcessHandle;
+use crate::process::{self, ProcessHandle};
 use damon::{DamonSampler, Estimates};
-use hawkeye_policy::Needs;
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
+use hawkeye_policy::{Needs, OutsideRegions};
 use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses here; the probe chooses.
@@ -174,6 +174,8 @@ impl Sampler {
             }
         }
         Ok(ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: process::minor_faults(member.handle.id.pid).ok(),
             process,
             source,
             regions,
@@ -210,7 +212,10 @@ impl Sampler {
             }
             _ => found = pagemap::population(member.handle.id.pid, ranges)?,
         }
-        let huge = found.iter().filter(|r| r.huge && r.present > 0).count();
+        let huge = found
+            .iter()
+            .filter(|r| r.is_huge() && r.present > 0)
+            .count();
         Ok(huge as u64 * hawkeye_policy::HUGE_PAGE_BYTES)
     }
 
@@ -236,7 +241,7 @@ impl Sampler {
                 found = calls.time(|| pagemap::population(pid, ranges)).0?;
             }
         }
-        found.retain(|region| region.huge && region.present > 0);
+        found.retain(|region| region.is_huge() && region.present > 0);
         Ok(found)
     }
 
@@ -255,7 +260,7 @@ impl Sampler {
                 let range = region.start()..region.end();
                 let found = pagemap::population(member.handle.id.pid, &[range])?.pop();
                 // Reading what is not there would have it made.
-                if !found.is_some_and(|sample| sample.huge && sample.present > 0) {
+                if !found.is_some_and(|sample| sample.is_huge() && sample.present > 0) {
                     return Ok(None);
                 }
                 let zero = pagemap::zero_pages(&member.handle, region, enough)?;

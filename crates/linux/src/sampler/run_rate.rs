@@ -111,7 +111,7 @@ impl Walks {
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
 pub fn first_touches_of(sample: &RegionSample) -> u64 {
-    if sample.huge {
+    if sample.is_huge() {
         u64::from(sample.accessed > 0)
     } else {
         u64::from(sample.accessed)
@@ -140,7 +140,7 @@ impl Probing {
         seed: u64,
     ) -> Self {
         let present = regions.iter().filter(|r| r.present > 0);
-        let huge = present.clone().filter(|r| r.huge).count() as u64;
+        let huge = present.clone().filter(|r| r.is_huge()).count() as u64;
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
         Self {
             estimator: Estimator::new(all.len() as u64 - huge, huge, first_touch),

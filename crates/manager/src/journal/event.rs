@@ -1,6 +1,8 @@
 //! What can happen, and how it is told.
 
-use hawkeye_policy::{CoverageSource, Hold, ProcessId, Reason, RegionAddr, StretchedBy};
+use hawkeye_policy::{
+    CoverageSource, Hold, PageOrder, PageOrders, ProcessId, Reason, RegionAddr, StretchedBy,
+};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub enum Event {
         process: ProcessId,
         /// Which.
         region: RegionAddr,
+        /// Into pages of which size.
+        order: PageOrder,
         /// Why this one.
         reason: Reason,
         /// How long the call took.
@@ -69,6 +73,15 @@ pub enum Event {
         #[serde(rename = "took_s", serialize_with = "as_seconds")]
         took: Duration,
     },
+    /// Memory that a process touches for the first time is given pages of other sizes from now on.
+    FaultSizes {
+        /// Whose.
+        process: ProcessId,
+        /// The sizes; none: base pages.
+        orders: PageOrders,
+        /// Why, where the policy chose them; `None`: as the machine does by itself, or memory is short.
+        reason: Option<Reason>,
+    },
     /// Promotion was held back, or goes on (`None`).
     Held {
         /// Why.
@@ -98,7 +111,8 @@ impl Event {
             | Self::Promoted { process, .. }
             | Self::Refused { process, .. }
             | Self::Freed { process, .. }
-            | Self::Recovered { process, .. } => Some(*process),
+            | Self::Recovered { process, .. }
+            | Self::FaultSizes { process, .. } => Some(*process),
             Self::Stretched { .. }
             | Self::Held { .. }
             | Self::Paused
@@ -151,6 +165,12 @@ impl fmt::Display for Event {
                 bytes >> 10,
                 ms(took)
             ),
+            Self::FaultSizes {
+                orders,
+                reason: Some(reason),
+                ..
+            } => write!(f, "sizes at first touches: {orders}: {reason}"),
+            Self::FaultSizes { orders, .. } => write!(f, "sizes at first touches: {orders}"),
             Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
             Self::Held { hold: None } => f.write_str("promotion goes on"),
             Self::Paused => f.write_str("paused"),

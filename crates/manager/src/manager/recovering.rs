@@ -111,7 +111,7 @@ impl<M: Machine> Manager<M> {
         self.trouble(now, error);
         match error {
             // Recovery as such does not work: don't try it on every page of the machine.
-            MachineError::Other(_) => AfterCall::StopBatch,
+            MachineError::PageSize(_) | MachineError::Other(_) => AfterCall::StopBatch,
             MachineError::Gone(_) | MachineError::Refused { .. } => AfterCall::Continue,
         }
     }

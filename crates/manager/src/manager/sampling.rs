@@ -285,7 +285,7 @@ impl<M: Machine> Manager<M> {
                 process: sample.process,
                 source: sample.source,
                 regions: sample.regions.len(),
-                huge: sample.regions.iter().filter(|r| r.huge).count(),
+                huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.journal.note(now, event);
@@ -303,12 +303,14 @@ impl<M: Machine> Manager<M> {
         self.guard.note_listed(now);
         self.recovered.observe(&observation);
         self.viewing.keep(observation);
+        self.choose_fault_sizes(now);
     }
 
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
         let mut observation = Observation {
             at: now,
             fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
+            machine: self.machine.shape(),
             ..Observation::default()
         };
         let asked: HashSet<&ProcessId> = processes.iter().collect();

@@ -277,7 +277,7 @@ impl<M: Machine> Manager<M> {
 
     fn state_of(&self, process: ProcessId, sample: &RegionSample, now: Duration) -> RegionState {
         let region = sample.region;
-        if sample.huge {
+        if sample.is_huge() {
             RegionState::Huge
         } else if !self.recovered.may_promote(process, region) {
             RegionState::Recovered

@@ -3,7 +3,7 @@
 use crate::access_map::AccessMap;
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
-use crate::page::RegionAddr;
+use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
@@ -95,6 +95,7 @@ impl Policy for HawkeyeG {
         Some(Promotion {
             process,
             region: candidate.region,
+            order: PageOrder::HUGE,
             expected_present: candidate.present,
             reason: Reason::Bucket {
                 bucket: candidate.bucket,
@@ -181,6 +182,7 @@ mod tests {
             [Promotion {
                 process: process(1),
                 region: region(3),
+                order: PageOrder::HUGE,
                 expected_present: 400,
                 reason: Reason::Bucket {
                     bucket: 6,

@@ -4,7 +4,7 @@ use crate::access_map::AccessMap;
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
-use crate::page::RegionAddr;
+use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
@@ -123,6 +123,7 @@ impl Policy for HawkeyePmu {
         Some(Promotion {
             process,
             region: candidate.region,
+            order: PageOrder::HUGE,
             expected_present: candidate.present,
             reason: Reason::MeasuredOverhead {
                 overhead,
@@ -317,6 +318,7 @@ mod tests {
             [Promotion {
                 process: process(1),
                 region: region(3),
+                order: PageOrder::HUGE,
                 expected_present: 400,
                 reason,
             }]
@@ -345,7 +347,7 @@ mod tests {
                 .collect();
             let mut left: HashMap<u32, (f64, Vec<RegionAddr>)> = HashMap::new();
             for (pid, (percent, regions)) in (1u32..).zip(&processes) {
-                let regions = regions.iter().filter(|r| !r.huge && r.accessed > 0);
+                let regions = regions.iter().filter(|r| !r.is_huge() && r.accessed > 0);
                 let regions: Vec<_> = regions.map(|r| r.region).collect();
                 match percent {
                     Some(percent) if *percent >= 2.0 && !regions.is_empty() => {

@@ -2,7 +2,7 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
-use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
@@ -105,7 +105,7 @@ struct Member {
 
 impl Member {
     fn observe(&mut self, sample: &ProcessSample, round: u64, min_present: u16) {
-        let huge = || sample.regions.iter().filter(|r| r.huge);
+        let huge = || sample.regions.iter().filter(|r| r.is_huge());
         self.weight = sample.terms.weight;
         self.resident_bytes = sample.resident_bytes();
         self.huge = huge().count() as u64;
@@ -168,7 +168,7 @@ impl Member {
 }
 
 fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
-    !region.huge && region.present >= min_present
+    !region.is_huge() && region.present >= min_present
 }
 
 /// Takes from the process whose promotion metric is highest: first regions that faults have filled up far enough, in the
@@ -262,6 +262,7 @@ impl Policy for Ingens {
         Some(Promotion {
             process,
             region: next.region,
+            order: PageOrder::HUGE,
             expected_present: next.present,
             reason: Reason::Utilisation {
                 present: next.present,

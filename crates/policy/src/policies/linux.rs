@@ -5,7 +5,7 @@ mod pace;
 pub use pace::Pace;
 
 use crate::observation::{Observation, ProcessId, RegionSample};
-use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policy::{Needs, Policy};
 use pace::Pacer;
@@ -86,7 +86,7 @@ impl LinuxOrder {
     }
 
     fn eligible(&self, sample: &RegionSample) -> bool {
-        !sample.huge && sample.present >= self.min_present
+        !sample.is_huge() && sample.present >= self.min_present
     }
 
     /// The cursor among the processes that are there now: in its own process, or at the start of
@@ -175,6 +175,7 @@ impl Policy for LinuxOrder {
         Some(Promotion {
             process: next.process,
             region: next.region,
+            order: PageOrder::HUGE,
             expected_present: next.present,
             reason: Reason::AddressOrder {
                 present: next.present,

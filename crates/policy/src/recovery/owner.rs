@@ -38,7 +38,7 @@ impl Owner {
     pub(super) fn sampled(sampled: &ProcessSample, before: Option<Self>) -> Self {
         let mut owner = Self::new(sampled.process);
         let before = before.unwrap_or_else(|| Self::new(sampled.process));
-        for sample in sampled.regions.iter().filter(|s| s.huge) {
+        for sample in sampled.regions.iter().filter(|s| s.is_huge()) {
             let known = before.pages.get(&sample.region);
             let resting_since = known.and_then(|page| page.resting_since);
             let accessed = match (sampled.source, known) {

@@ -182,7 +182,13 @@ impl Engine {
             for sample in self.kernel.samples(program.space).unwrap_or_default() {
                 let size = program.seen.size(program.seen_space, sample.region);
                 let huge = size == Some(crate::mmu::translation::LeafSize::Huge);
-                assert_eq!(huge, sample.huge, "{} of {}", sample.region, program.id);
+                assert_eq!(
+                    huge,
+                    sample.is_huge(),
+                    "{} of {}",
+                    sample.region,
+                    program.id
+                );
                 let seen = program.seen.present(program.seen_space, sample.region);
                 let pages: u32 = seen.iter().map(|word| word.count_ones()).sum();
                 let there = u32::from(sample.present) + u32::from(sample.zero_mapped);

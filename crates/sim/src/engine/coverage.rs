@@ -7,8 +7,8 @@ use crate::kernel::Kernel;
 use crate::mmu::translation::LeafSize;
 use crate::rng::Rng;
 use hawkeye_policy::{
-    CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample, RegionAddr,
-    RegionSample, Terms,
+    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample,
+    RegionAddr, RegionSample, Terms,
 };
 use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl Program {
         };
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.parts(w));
         for sample in &mut regions {
-            if kernel.faults.counts_faulted() && !sample.huge {
+            if kernel.faults.counts_faulted() && !sample.is_huge() {
                 sample.present = self.faulted(kernel, sample.region).count();
             }
             match &window {
@@ -78,6 +78,11 @@ impl Program {
         let lasted_ns = |w: &Window| now.saturating_sub(w.opened).as_nanos() as f64;
         let ran = window.as_ref().filter(|w| w.tally.cycles > 0.0);
         let sample = ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: kernel
+                .space_figures(self.space)
+                .ok()
+                .map(|figures| figures.faults.total()),
             process: self.id,
             source,
             regions,
@@ -175,7 +180,7 @@ impl Program {
             return;
         };
         let known = marked.touched;
-        if sample.huge {
+        if sample.is_huge() {
             let pages = f64::from(marked.used.count());
             let any = !known.is_empty() || self.rng.chance(touched(marked.times * pages));
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };

@@ -8,7 +8,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+    MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    Scope,
 };
 use std::time::Duration;
 
@@ -176,11 +177,15 @@ impl Machine for Engine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
         let space = self.space_of(process)?;
         let there = self.kernel.sample(space, region);
-        if there.is_none_or(|there| there.huge) {
+        if there.is_none_or(|there| there.is_huge()) {
             return Ok(Promoted::NotCandidate);
         }
         if there.is_some_and(|there| there.present < expected_present) {

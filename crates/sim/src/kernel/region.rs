@@ -2,7 +2,7 @@
 
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Run, RunMap};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Region {
                 written: self.written.count(),
                 zero_mapped: 0,
                 swapped: 0,
-                huge: true,
+                order: PageOrder::HUGE,
                 walks_per_s: 0,
             });
         }
@@ -176,7 +176,7 @@ impl Region {
             written: self.written.count(),
             zero_mapped: self.zero_mapped.count(),
             swapped: self.swapped.count(),
-            huge: false,
+            order: PageOrder::BASE,
             walks_per_s: 0,
         })
     }

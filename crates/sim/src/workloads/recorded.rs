@@ -264,6 +264,7 @@ fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, every: Duration) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::PageOrder;
     use hawkeye_policy::{CoverageSource, RegionAddr, RegionSample};
 
     fn row(at_s: u64, region: u64, accessed: u16, runs: u16) -> CoverageRow {
@@ -286,7 +287,7 @@ mod tests {
                 written: 0,
                 zero_mapped: 0,
                 swapped: 0,
-                huge: false,
+                order: PageOrder::BASE,
                 walks_per_s: 0,
             },
         }

@@ -18,7 +18,10 @@ fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) 
     let space = engine.kernel().spaces().next();
     let samples = space.map(|space| engine.kernel().samples(space).unwrap_or_default());
     let regions = samples.into_iter().flatten().enumerate();
-    regions.filter(|(_, s)| s.huge).map(|(n, _)| n).collect()
+    regions
+        .filter(|(_, s)| s.is_huge())
+        .map(|(n, _)| n)
+        .collect()
 }
 
 #[test]

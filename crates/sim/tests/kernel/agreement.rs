@@ -228,7 +228,7 @@ fn seen(kernel: &Kernel, space: SpaceId) -> Seen {
             s.accessed,
             s.zero_mapped,
             s.swapped,
-            s.huge,
+            s.is_huge(),
         )
     });
     (

@@ -38,11 +38,11 @@ fn pressure_breaks_the_reservation_that_was_used_least_recently() -> Outcome {
     kernel.touch_pages(space, region(0), PageBits::FULL, Access::Write)?;
     let first = kernel
         .sample(space, region(0))
-        .is_some_and(|sample| sample.huge);
+        .is_some_and(|sample| sample.is_huge());
     kernel.touch_pages(space, region(1), PageBits::FULL, Access::Write)?;
     let second = kernel
         .sample(space, region(1))
-        .is_some_and(|sample| sample.huge);
+        .is_some_and(|sample| sample.is_huge());
     assert!(first && !second);
     Ok(())
 }

@@ -14,7 +14,7 @@ const TRIES: usize = 3;
 pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
-        for region in regions(pid)?.into_iter().filter(|region| !region.huge) {
+        for region in regions(pid)?.into_iter().filter(|region| !region.is_huge()) {
             // How much was refused is in the result; a process that is gone is an error below.
             let _: Result<(), LinuxError> = remote_advice::collapse(&process, region.region);
         }
@@ -27,7 +27,7 @@ pub fn huge_percent(pid: u32) -> Result<f64, BenchError> {
     let (mut huge, mut all) = (0, 0);
     for region in regions(pid)? {
         all += u64::from(region.present) * BASE_PAGE_BYTES;
-        huge += if region.huge { HUGE_PAGE_BYTES } else { 0 };
+        huge += if region.is_huge() { HUGE_PAGE_BYTES } else { 0 };
     }
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }

@@ -28,7 +28,7 @@ impl Estimates {
             self.touched
                 .extend(estimate.map(|pages| (sample.region, pages)));
             let pages = estimate.unwrap_or(0);
-            sample.accessed = match (sample.huge, pages) {
+            sample.accessed = match (sample.is_huge(), pages) {
                 (true, 1..) => PAGES_PER_REGION,
                 _ => pages.min(sample.present),
             };
@@ -165,6 +165,7 @@ fn tolerate(error: DamonError, process: ProcessId) -> Result<(), LinuxError> {
 mod tests {
     use super::*;
     use hawkeye_policy::HUGE_PAGE_BYTES;
+    use hawkeye_policy::PageOrder;
 
     fn process(pid: u32) -> ProcessId {
         ProcessId {
@@ -232,7 +233,7 @@ mod tests {
             written: 0,
             zero_mapped: 0,
             swapped: 0,
-            huge,
+            order: PageOrder::of_region(huge),
             walks_per_s: 0,
         }
     }

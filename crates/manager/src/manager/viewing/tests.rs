@@ -1,8 +1,10 @@
 use super::*;
-use hawkeye_policy::CoverageSource;
+use hawkeye_policy::{CoverageSource, OutsideRegions, PageOrder};
 
 fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
     let sample = |pid, regions| ProcessSample {
+        outside: OutsideRegions::default(),
+        faults: None,
         process: ProcessId {
             pid,
             start_ticks: 1,
@@ -17,7 +19,7 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
                 written: 0,
                 zero_mapped: 0,
                 swapped: 0,
-                huge: false,
+                order: PageOrder::BASE,
                 walks_per_s: 0,
             };
             regions

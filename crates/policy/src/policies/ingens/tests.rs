@@ -1,6 +1,7 @@
 //! Ingens's order, by hand and at random.
 
 use super::*;
+use crate::page::PageOrder;
 use crate::testing::{at, huge, observation, process, region, sample};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -224,6 +225,7 @@ fn says_why_and_what_it_expects() {
         [Promotion {
             process: process(1),
             region: region(3),
+            order: PageOrder::HUGE,
             expected_present: 384,
             reason,
         }]
@@ -281,7 +283,7 @@ proptest! {
                 .zip(regions)
                 .map(|(i, (pages, is_huge))| if *is_huge { huge(i, true) } else { present(i, *pages) })
                 .collect();
-            let fits = |s: &RegionSample| !s.huge && s.present >= enough;
+            let fits = |s: &RegionSample| !s.is_huge() && s.present >= enough;
             let now = (0u64..)
                 .zip(&samples)
                 .map(|(i, s)| {

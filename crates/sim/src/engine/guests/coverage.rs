@@ -10,7 +10,8 @@ use crate::engine::figures::Tally;
 use crate::engine::program::{Viewer, Window};
 use crate::kernel::Kernel;
 use hawkeye_policy::{
-    CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample, RegionAddr, Terms,
+    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample,
+    RegionAddr, Terms,
 };
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ impl Guest {
             for sample in &mut regions {
                 let at = accessed.get(block_of_region(sample.region) as usize);
                 let at = at.copied().unwrap_or_default();
-                if sample.huge {
+                if sample.is_huge() {
                     let any = rng.chance(touched(at.times));
                     sample.accessed = if any { PAGES_PER_REGION } else { 0 };
                     sample.runs = u16::from(any);
@@ -104,6 +105,8 @@ impl Guest {
         let lasted = self.window.map(|opened| now.saturating_sub(opened));
         let lasted_ns = lasted.map_or(0.0, |lasted| lasted.as_nanos() as f64);
         ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: None,
             process: self.id,
             source: if self.window.is_some() {
                 CoverageSource::AccessBits

@@ -8,7 +8,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    MemoryState, MemoryUse, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+    MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    Scope,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -141,9 +142,10 @@ impl Machine for Seat {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
-        self.with(|engine| engine.promote(process, region, expected_present))
+        self.with(|engine| engine.promote(process, region, order, expected_present))
     }
 
     fn scan_zeros(

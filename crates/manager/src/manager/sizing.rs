@@ -1,0 +1,53 @@
+//! Which page sizes memory is given at its first touch.
+
+use super::Manager;
+use crate::journal::Event;
+use crate::machine::Machine;
+use hawkeye_policy::{PageOrders, ProcessId, Reason};
+use std::time::Duration;
+
+impl<M: Machine> Manager<M> {
+    /// Has every process's memory be given what the policy wants; base pages while promotion is held back: larger ones
+    /// take memory that nobody asked for. A process for which the policy chooses nothing is left as it is.
+    pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
+        let offered = self.machine.shape().at_faults;
+        if offered.is_empty() {
+            return;
+        }
+        for process in self.processes.clone() {
+            let set = self.fault_sizes.get(&process).copied();
+            let chosen = self.policy.fault_sizes(process);
+            let (orders, reason) = match chosen {
+                Some(chosen) if self.held.is_none() => {
+                    (chosen.orders.and(offered), Some(chosen.reason))
+                }
+                Some(_) => (PageOrders::NONE, None),
+                None => continue,
+            };
+            if set.unwrap_or_default() != orders {
+                self.set_fault_sizes(now, process, orders, reason);
+            }
+        }
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        orders: PageOrders,
+        reason: Option<Reason>,
+    ) {
+        match self.machine.set_fault_sizes(process, orders) {
+            Ok(()) => {
+                self.fault_sizes.insert(process, orders);
+                let event = Event::FaultSizes {
+                    process,
+                    orders,
+                    reason,
+                };
+                self.journal.note(now, event);
+            }
+            Err(error) => self.trouble(now, &error),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a machine offers, in the terms in which page sizes are chosen.
+
+use crate::page::{PageOrder, PageOrders};
+use std::time::Duration;
+
+/// What does not change while a machine is managed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MachineShape {
+    /// Sizes that a TLB entry can have beside that of a base page. A page of another size takes as many entries of the
+    /// next smaller one as it needs.
+    pub tlb: PageOrders,
+    /// Sizes that a promotion can have.
+    pub promotable: PageOrders,
+    /// Sizes under [`PageOrder::HUGE`] that memory can be given at its first touch, where a process is to have them.
+    pub at_faults: PageOrders,
+    /// Cores.
+    pub cores: f64,
+    /// Memory, in bytes; 0 where it isn't known, which makes it free of charge.
+    pub memory_bytes: u64,
+    /// What a fault costs that maps one base page, without zeroing it.
+    pub base_fault: Duration,
+    /// What zeroing a base page costs.
+    pub zero_base: Duration,
+}
+
+impl Default for MachineShape {
+    /// x86 with base and huge pages. Costs are those of the virtual machine in `kernel-facts.md` (512 base faults: 270 us;
+    /// one huge fault: 125 us, nearly all of it zeroing).
+    fn default() -> Self {
+        Self {
+            tlb: PageOrders::HUGE.with(PageOrder::GIANT),
+            promotable: PageOrders::HUGE,
+            at_faults: PageOrders::NONE,
+            cores: 1.0,
+            memory_bytes: 0,
+            base_fault: Duration::from_nanos(300),
+            zero_base: Duration::from_nanos(240),
+        }
+    }
+}
+
+impl MachineShape {
+    /// What a byte is worth while it is held, in cores: all memory is worth as much as all cores, so that one per cent more of the one
+    /// is to save one per cent of the other.
+    pub fn cores_per_byte(&self) -> f64 {
+        if self.memory_bytes == 0 {
+            0.0
+        } else {
+            self.cores / self.memory_bytes as f64
+        }
+    }
+
+    /// The size of the TLB entries by which pages of a size are held.
+    pub fn entry_order(&self, order: PageOrder) -> PageOrder {
+        self.tlb.up_to(order).largest().unwrap_or(PageOrder::BASE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_between_two_sizes_take_entries_of_the_smaller() {
+        let arm = MachineShape {
+            tlb: PageOrders::HUGE.with(PageOrder::CONTIGUOUS),
+            ..MachineShape::default()
+        };
+        let by = |order| PageOrder::new(order).map(|order| arm.entry_order(order));
+        assert_eq!(by(2), Some(PageOrder::BASE));
+        assert_eq!(by(5), Some(PageOrder::CONTIGUOUS));
+        assert_eq!(by(18), Some(PageOrder::HUGE));
+        let intel = MachineShape::default();
+        assert_eq!(intel.entry_order(PageOrder::CONTIGUOUS), PageOrder::BASE);
+    }
+
+    #[test]
+    fn memory_is_worth_as_much_as_the_cores() {
+        let shape = MachineShape {
+            cores: 4.0,
+            memory_bytes: 1 << 30,
+            ..MachineShape::default()
+        };
+        assert!((shape.cores_per_byte() * f64::from(1 << 30) - 4.0).abs() < 1e-9);
+        assert!(MachineShape::default().cores_per_byte() < 1e-30);
+    }
+}
