@@ -425,10 +425,10 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
 #[test]
 fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> Outcome {
     let new = |processor: &Processor| -> Result<Run, MmuError> {
-        let run = Run::new(processor, Pattern::STRIDE_4K, 16 * MIB, PageSize::Base, 1)?;
+        let run = Run::new(processor, Pattern::STRIDE_4K, 8 * MIB, PageSize::Base, 1)?;
         Ok(run.in_groups(processor))
     };
-    let pages = 16 * MIB / 4096;
+    let pages = 8 * MIB / 4096;
     let lap = |run: &mut Run| {
         let before = run.counters();
         run.advance_accesses(pages);
@@ -440,7 +440,7 @@ fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> Outcome {
     let cleared = lap(&mut amd);
     assert_eq!((cleared.walks, cleared.first_touches), (pages, pages));
     assert_eq!(marked(&amd), pages as u32);
-    // Each group's last page made it one again: 1,024 entries, which the second level has room for.
+    // Each group's last page made it one again: 512 entries, for which there is room beside those of pages.
     assert_eq!(lap(&mut amd).walks, 0);
     let mut arm = new(&NEOVERSE_V2)?;
     assert_eq!(lap(&mut arm).walks, pages / 16);

@@ -21,10 +21,13 @@
 //! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their nested TLB and
 //!   walk caches, and TLBs hold what one page of either maps.
 //! - A page's access bit is set by a walk, never by a TLB hit.
+//! - Neighbouring pages can be one TLB entry where the processor knows [groups](Group): of contiguous frames that it sees
+//!   by itself (AMD), or that the kernel has marked (Arm's contiguous bit, RISC-V's Svnapot). [`Run::in_groups`].
 //!
 //! Left out: instruction fetch and stores, other threads, what a walk takes beside its
-//! loads, and what processors do against walks of streams (Intel's next-page prefetcher, AMD's
-//! coalescing of neighbouring entries), so that these cost a little more here than in reality.
+//! loads, and what processors do against walks of streams (Intel's next-page prefetcher), so that these cost a little
+//! more here than in reality. Dirty bits: groups that a processor sees by itself would need them alike too, as those of
+//! anonymous memory are.
 //!
 //! ```
 //! use hawkeye_sim::mmu::{Pattern, SKYLAKE, Truth};

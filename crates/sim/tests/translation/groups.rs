@@ -133,6 +133,9 @@ fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> Outcome {
     amd.clear();
     assert_eq!(amd.load(&[5]).l1_misses, 0);
     amd.invalidate(4);
+    // Page 5 is still known from before they were one.
+    assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 1);
+    amd.core.invalidate_all();
     assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 2);
     Ok(())
 }

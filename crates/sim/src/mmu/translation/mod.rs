@@ -28,7 +28,7 @@
 //!
 //! - [`Mappings`] say what is mapped by which [`LeafSize`], in address spaces of any number, with one
 //!   byte for a region and three bits for a base page: about 100 MiB for 1 TiB, up to 200 with what vectors
-//!   hold in reserve. In a virtual machine a
+//!   hold in reserve; 8 MiB more where base pages have groups. In a virtual machine a
 //!   region also has the size by which the host maps what is behind it.
 //! - A [`Translator`] is one core: TLBs with exact LRU replacement, split by page size; caches of the
 //!   upper entries; and radix tables of 4 or 5 levels, of which a walk loads lines of eight entries.
@@ -40,6 +40,12 @@
 //!   level, or in memory, both caches with exact LRU replacement among lines of page tables. What the
 //!   program's own data leaves of them is [`TranslatorSpec::page_table_share_percent`].
 //! - A walk sets the access bit of the page that the program sees; a TLB hit does not.
+//! - Pages keep their entries in the table where they are a [group](crate::mmu::Group) that one TLB entry holds
+//!   ([`Mappings::set_groups`], [`Mappings::map_huge_group`]): a walk loads that of the page that was missed. Marked ones
+//!   have one access bit. Those that the processor sees by itself have one each, and are one entry as long as all are set;
+//!   else their pages are looked for as the group, in case it is still known, and then as themselves, one access at a
+//!   time. A page that has come to be in a group is not looked for by itself any more.
+//! - In a virtual machine a group is one entry where the host's pages are as large, or are such groups too.
 //!
 //! # Beside the exact model
 //!
