@@ -63,7 +63,7 @@ fn kib(processor: &Processor, size: EntrySize) -> Option<u64> {
         EntrySize::HugeGroup => 1 << processor.groups.huge?.order,
         _ => 1,
     };
-    Some(size.leaf().bytes() * pages >> 10)
+    Some((size.leaf().bytes() * pages) >> 10)
 }
 
 fn count(

@@ -1,8 +1,8 @@
 //! How fast address translation is simulated, on one core of this machine:
 //! `cargo run --release -p hawkeye-sim --example translation_speed [CASE|PROCESSOR ...]`.
 //!
-//! Cases are `random-16`, `random-1024` (GiB), each also with `-base`, `-huge`, and then `-native` or `-nested`
-//! behind it, and `sequential`; a case is run if its name begins with one of those given. Without any, all
+//! Cases are `random-16`, `random-1024` (GiB), each also with `-base`, `-groups` (of base pages, where the processor has
+//! any), `-huge`, and then `-native` or `-nested` behind it, and `sequential`; a case is run if its name begins with one of those given. Without any, all
 //! are. Random: loads of a random word each, addresses drawn as they are needed; what only drawing takes is told.
 //! With them the policy's part: every 30 s of the simulated program's time the access bits of all regions are
 //! read and cleared, and HawkEye's access map takes them in. Such samples are timed, and as much of it is added
@@ -13,9 +13,9 @@
 
 use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, MappingError, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{MmuError, PROCESSORS, SKYLAKE};
+use hawkeye_sim::mmu::{Groups, MmuError, PROCESSORS, SKYLAKE};
 use std::time::Instant;
 
 const BEGIN: u64 = 0x7000_0000_0000;
@@ -47,12 +47,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         processor.name
     );
     for (gib, goal) in [(16u64, 50), (1024, 20)] {
-        for (size, pages) in [(LeafSize::Base, "base"), (LeafSize::Huge, "huge")] {
+        for (size, pages) in [
+            (EntrySize::Base, "base"),
+            (EntrySize::BaseGroup, "groups"),
+            (EntrySize::Huge, "huge"),
+        ] {
+            if size == EntrySize::BaseGroup && processor.groups.base.is_none() {
+                continue;
+            }
             let named = tables.map(|(how, spec)| (format!("random-{gib}-{pages}-{how}"), spec));
             if !named.iter().any(|(case, _)| chosen(case)) {
                 continue;
             }
-            let (mut mappings, space) = mapped(gib, size)?;
+            let (mut mappings, space) = mapped(gib, size, processor.groups)?;
             for (case, spec) in named.iter().filter(|(case, _)| chosen(case)) {
                 random(case, spec, &mut mappings, space, gib, goal)?;
             }
@@ -65,14 +72,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// One address space, with so much memory mapped by pages of one size, at the host by the largest.
-fn mapped(gib: u64, size: LeafSize) -> Result<(Mappings, SpaceId), MappingError> {
-    let mut mappings = Mappings::new();
+fn mapped(
+    gib: u64,
+    size: EntrySize,
+    groups: Groups,
+) -> Result<(Mappings, SpaceId), Box<dyn std::error::Error>> {
+    let mut mappings = Mappings::with_groups(groups)?;
     let space = mappings.add_space()?;
     for region in 0..gib * 512 {
         let region = RegionAddr::containing(BEGIN + (region << 21));
         match size {
-            LeafSize::Base => mappings.map_pages(space, region, [u64::MAX; 8])?,
-            _ => mappings.map_huge(space, region)?,
+            EntrySize::Huge => mappings.map_huge(space, region)?,
+            _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
+        }
+        if size == EntrySize::BaseGroup {
+            mappings.set_groups(space, region, u128::MAX)?;
         }
         mappings.clear_accessed(space, region);
     }
@@ -202,8 +216,8 @@ impl Draw {
 
 fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
     let gib = 16u64;
-    for (size, pages) in [(LeafSize::Base, "base"), (LeafSize::Huge, "huge")] {
-        let (mut mappings, space) = mapped(gib, size)?;
+    for (size, pages) in [(EntrySize::Base, "base"), (EntrySize::Huge, "huge")] {
+        let (mut mappings, space) = mapped(gib, size, spec.processor.groups)?;
         let lines = (gib << 30) / LINE;
         let mut core = Translator::new(spec)?;
         let mut batch = Vec::with_capacity(BATCH);

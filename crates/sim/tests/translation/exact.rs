@@ -121,51 +121,66 @@ fn count_both(
 /// Random reads are drawn by each side for itself: shares agree, and walks take about the same.
 #[test]
 fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
-    let accesses = 400_000;
     for processor in PROCESSORS {
-        for gib in [1u64, 16] {
-            let mut exact = Run::new(&processor, Pattern::CHASE, gib << 30, PageSize::Base, 1)?;
-            exact.advance_accesses(accesses);
-            let before = exact.counters();
-            exact.advance_accesses(accesses);
-            let exact = exact.counters().since(&before);
-
-            let mut mappings = Mappings::new();
-            let space = mappings.add_space()?;
-            for region in 0..gib * 512 {
-                let region = RegionAddr::containing(BEGIN + (region << 21));
-                mappings.map_pages(space, region, [u64::MAX; 8])?;
-            }
-            let mut fast = Translator::new(&TranslatorSpec::native(&processor))?;
-            let mut random = 3u64;
-            let batch: Vec<_> = (0..2 * accesses)
-                .map(|_| {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    Access::load(BEGIN + (random >> 16) % (gib << 30))
-                })
-                .collect();
-            let (warm, measured) = batch.split_at(accesses as usize);
-            fast.translate(&mut mappings, space, warm, Work::default());
-            let before = fast.counters(space);
-            fast.translate(&mut mappings, space, measured, Work::default());
-            let counters = fast.counters(space).since(&before);
-
-            let what = format!("{}, {gib} GiB", processor.name);
-            let walks = counters.walks() as f64 / exact.walks as f64;
-            assert!(
-                (0.99..1.01).contains(&walks),
-                "{what}: {walks} times the walks"
-            );
-            let exact_cycles = exact.walk_pending_cycles / exact.walks as f64;
-            let cycles = counters.walk_cycles() as f64 / counters.walks() as f64;
-            let length = cycles / exact_cycles;
-            assert!(
-                (0.8..1.2).contains(&length),
-                "{what}: {length} times as long"
-            );
+        for gib in [1, 16] {
+            count_random(&processor, gib, false)?;
+        }
+        if processor.groups.base.is_some() {
+            count_random(&processor, 1, true)?;
         }
     }
+    Ok(())
+}
+
+/// Random reads over so much memory of base pages in both models, in groups or not.
+fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
+    let accesses = 400_000;
+    let mut exact = Run::new(processor, Pattern::CHASE, gib << 30, PageSize::Base, 1)?;
+    if in_groups {
+        exact = exact.in_groups(processor);
+    }
+    exact.advance_accesses(accesses);
+    let before = exact.counters();
+    exact.advance_accesses(accesses);
+    let exact = exact.counters().since(&before);
+
+    let mut mappings = Mappings::with_groups(processor.groups)?;
+    let space = mappings.add_space()?;
+    for region in 0..gib * 512 {
+        let region = RegionAddr::containing(BEGIN + (region << 21));
+        mappings.map_pages(space, region, [u64::MAX; 8])?;
+        if in_groups {
+            mappings.set_groups(space, region, u128::MAX)?;
+        }
+    }
+    let mut fast = Translator::new(&TranslatorSpec::native(processor))?;
+    let mut random = 3u64;
+    let batch: Vec<_> = (0..2 * accesses)
+        .map(|_| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            Access::load(BEGIN + (random >> 16) % (gib << 30))
+        })
+        .collect();
+    let (warm, measured) = batch.split_at(accesses as usize);
+    fast.translate(&mut mappings, space, warm, Work::default());
+    let before = fast.counters(space);
+    fast.translate(&mut mappings, space, measured, Work::default());
+    let counters = fast.counters(space).since(&before);
+
+    let what = format!("{}, {gib} GiB, in groups: {in_groups}", processor.name);
+    let walks = counters.walks() as f64 / exact.walks as f64;
+    assert!(
+        (0.99..1.01).contains(&walks),
+        "{what}: {walks} times the walks"
+    );
+    let exact_cycles = exact.walk_pending_cycles / exact.walks as f64;
+    let cycles = counters.walk_cycles() as f64 / counters.walks() as f64;
+    let length = cycles / exact_cycles;
+    assert!(
+        (0.8..1.2).contains(&length),
+        "{what}: {length} times as long"
+    );
     Ok(())
 }

@@ -24,9 +24,11 @@ const XIANGSHAN_WALK_CACHES: WalkCacheSizes = WalkCacheSizes {
 /// groups of 64 KiB are among those 16; caches of 64 KiB, 1 MiB and 16 MiB, 16 misses of the first. 3 GHz is the
 /// designers' aim (RISC-V Summit China, August 2024).
 ///
-/// Not found, and chosen: all latencies, the nested TLB, memory. Different here: replacement is exact LRU instead of
-/// pseudo-LRU; the second level has single entries in 32 ways in place of lines; eight pages that lie in a row don't
-/// share an entry of the first level ("TLB compression"); walks set access bits, where hardware leaves that to a fault.
+/// Not found, and chosen: latencies of caches and memory as Zen 4's, whose caches are of these sizes or half or twice
+/// them; that of the second TLB level; the nested TLB; bandwidth and channels. Different here: replacement is exact LRU
+/// instead of pseudo-LRU; the second level has single entries in 32 ways in place of lines; eight pages that lie in a row
+/// don't share an entry of the first level ("TLB compression"); walks set access bits, where hardware leaves that to a
+/// fault.
 pub const XIANGSHAN: Processor = Processor {
     name: "xiangshan",
     source: "XiangShan design documents, Kunminghu V2: 48 entries for all sizes, 2,048 base pages and 16 larger \
@@ -56,10 +58,10 @@ pub const XIANGSHAN: Processor = Processor {
     memory: MemorySpec {
         caches: [
             cache(64 * KIB, 4, 4),
-            cache(MIB, 8, 16),
+            cache(MIB, 8, 14),
             cache(16 * MIB, 16, 50),
         ],
-        latency_ns: 100.0,
+        latency_ns: 105.0,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 16,
         // DDR4-3200.
