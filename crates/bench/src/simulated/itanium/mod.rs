@@ -4,12 +4,14 @@ mod kernels;
 mod measure;
 mod plots;
 mod report;
+mod systems;
 mod tables;
 
 pub use kernels::Kernel;
 pub use measure::Measure;
 pub use plots::figure;
-pub use report::{ItaniumReport, SideBySide};
+pub use report::{ItaniumReport, Layout, SideBySide};
+pub use systems::System;
 pub use tables::TABLES;
 
 use super::paper::Published;
@@ -42,6 +44,8 @@ pub struct Table {
     pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
+    /// How it is printed.
+    pub layout: Layout,
     /// Its values.
     pub rows: fn() -> Vec<Row>,
     /// Parameters that were chosen for some of its values, why others differ, and anything else that must be known to read it.
@@ -86,6 +90,7 @@ pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumE
     Ok(ItaniumReport {
         name: table.name,
         shows: table.shows,
+        layout: table.layout,
         rows: rows.iter().map(|row| SideBySide::of(row, &runs)).collect(),
         notes: table.notes,
     })

@@ -42,6 +42,7 @@ pub enum Miss {
 pub struct Mmu {
     base: BasePage,
     walker: Walker,
+    sub_block_order: u8,
     l1: Associative,
     /// The second-level TLB.
     pub tlb: Tlb,
@@ -62,7 +63,8 @@ impl Mmu {
         seed: u64,
     ) -> Result<Self, ItaniumError> {
         processor.check(walker)?;
-        let mut tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
+        let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
+        let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
         for page in 0..walker.pinned() + more_pinned {
             tlb.pin(TlbEntry {
                 rid: KERNEL_RID,
@@ -70,11 +72,13 @@ impl Mmu {
                 shift: PINNED_SHIFT,
                 frame: 0,
                 writable: true,
+                parts: TlbEntry::WHOLE,
             })?;
         }
         Ok(Self {
             base,
             walker,
+            sub_block_order: processor.sub_block_order,
             l1: Associative::new(processor.l1_entries),
             tlb,
             hash: match walker {
@@ -98,6 +102,7 @@ impl Mmu {
     ) -> Result<TlbEntry, Miss> {
         let rid = registers.rid(address);
         let offset = offset_of(address);
+        let preferred = registers.preferred(address);
         if let Some(entry) = self.tlb.lookup(rid, offset) {
             return Ok(entry);
         }
@@ -105,16 +110,16 @@ impl Mmu {
         let found = match self.walker {
             Walker::None => return Err(Miss::Entry),
             Walker::ShortFormat => {
-                let table = self.base.entry_offset(offset);
+                let table = self.base.entry_offset(offset >> preferred);
                 if self.tlb.lookup(rid, table).is_none() {
                     return Err(Miss::Table);
                 }
                 let pte = entry_of(address);
-                pte.valid_for_walker()
+                pte.valid_for_walker(preferred)
                     .then(|| self.translation(rid, offset, pte))
             }
             Walker::LongFormat { .. } => {
-                let page = self.base.page_of(offset);
+                let page = self.base.page_of(offset >> preferred);
                 self.hash.as_ref().and_then(|hash| hash.find(rid, page))
             }
         };
@@ -147,8 +152,22 @@ impl Mmu {
         counters.l1_refills += u64::from(missed || !here);
     }
 
-    /// What a page-table entry says of the page that holds an address of a region.
+    /// What a page-table entry says of the page that holds an address of a region: in a TLB with sub-blocks, a part of a block if it
+    /// lies in memory as that would.
     pub fn translation(&self, rid: u32, offset: u64, pte: Pte) -> TlbEntry {
+        let block = self.sub_block_order;
+        let part = self.base.page_of(offset) & ((1 << block) - 1);
+        if block > 0 && pte.order == 0 && u64::from(pte.frame) & ((1 << block) - 1) == part {
+            let shift = self.base.shift() + u32::from(block);
+            return TlbEntry {
+                rid,
+                page: offset >> shift,
+                shift,
+                frame: pte.frame - part as u32,
+                writable: pte.writable,
+                parts: 1 << part,
+            };
+        }
         let shift = self.base.shift() + u32::from(pte.order);
         TlbEntry {
             rid,
@@ -157,6 +176,7 @@ impl Mmu {
             // Frames of a large page lie in order: the first is that of the first page.
             frame: pte.frame & !((1 << pte.order) - 1),
             writable: pte.writable,
+            parts: TlbEntry::WHOLE,
         }
     }
 
