@@ -236,12 +236,15 @@ impl Machine {
         let misses = self.counters.misses;
         loop {
             let space = self.kernel.space(process)?;
-            let page = self.setup.kernel.base.page_of(address);
+            let base = self.setup.kernel.base;
+            let entry_of = |address| {
+                let entry = space.table.get(base.page_of(address));
+                entry.unwrap_or(Pte::sized(0))
+            };
+            let registers = &space.registers;
             let found = self
                 .mmu
-                .translate(&space.registers, address, &mut self.counters, |_| {
-                    space.table.get(page).unwrap_or(Pte::sized(0))
-                });
+                .translate(registers, address, &mut self.counters, entry_of);
             match found {
                 Ok(entry) if entry.writable || !write => break,
                 Ok(_) => self.page_fault(process, address, write)?,

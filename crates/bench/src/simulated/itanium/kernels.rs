@@ -15,19 +15,15 @@ pub struct Kernel {
     large: bool,
     /// Other rules for large pages than the thesis', with what goes with them.
     system: Option<System>,
-    /// Memory that is in the way, on a smaller machine.
-    fragmented: bool,
+    /// Order of the blocks of which others have a page each, on a smaller machine.
+    fragmented: Option<u8>,
 }
 
 /// Memory of the machine with memory in the way: enough for every workload that is run there.
 const FRAGMENTED_BYTES: u64 = 512 << 20;
 
-/// Every 64 KiB somebody else has a page, and of twenty of them, one can't be moved. Chosen: static policies are left with base pages.
-const FRAGMENTATION: Fragmentation = Fragmentation {
-    order: 2,
-    broken_percent: 100,
-    movable_percent: 95,
-};
+/// Of others' pages in the way, one in twenty can't be moved. Chosen.
+const MOVABLE_PERCENT: u32 = 95;
 
 impl Kernel {
     /// No walker.
@@ -47,7 +43,7 @@ impl Kernel {
             walker,
             large: false,
             system: None,
-            fragmented: false,
+            fragmented: None,
         }
     }
 
@@ -77,10 +73,10 @@ impl Kernel {
         }
     }
 
-    /// On a machine that has memory in the way.
-    pub const fn fragmented(self) -> Self {
+    /// On a machine where somebody else has a page of each block of this order.
+    pub const fn fragmented(self, order: u8) -> Self {
         Self {
-            fragmented: true,
+            fragmented: Some(order),
             ..self
         }
     }
@@ -110,9 +106,12 @@ impl Kernel {
             },
             ..Setup::default()
         };
-        if self.fragmented {
+        if let Some(order) = self.fragmented {
             setup.kernel.memory_bytes = FRAGMENTED_BYTES;
-            setup.fragmentation = Some(FRAGMENTATION);
+            setup.fragmentation = Some(Fragmentation {
+                movable_percent: MOVABLE_PERCENT,
+                ..Fragmentation::complete(order)
+            });
         }
         match self.system {
             None => setup,

@@ -110,7 +110,12 @@ impl Kernel {
         for ((process, chunk), count) in referred {
             let first = chunk << order;
             if self.should_be_large(count, order) && self.is_in_one_mapping(process, first, order) {
-                purges.extend(self.promote(process, first, order, true, work)?);
+                // What was one page before still lies as it did.
+                let purge = match self.join(process, first, order, work)? {
+                    None => self.promote(process, first, order, true, work)?,
+                    joined => joined,
+                };
+                purges.extend(purge);
             }
         }
         self.note_use();

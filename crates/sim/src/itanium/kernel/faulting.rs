@@ -135,10 +135,15 @@ impl Kernel {
         if all_or_none {
             return Err(ItaniumError::OutOfMemory(process));
         }
+        let shared = self.shared.contains_key(&entry.frame);
+        if shared && self.available() == 0 {
+            // Before anything has changed that would have to be purged.
+            return Err(ItaniumError::OutOfMemory(process));
+        }
         if order > 0 {
             self.split_to_base(process, first, order)?;
         }
-        if !self.shared.contains_key(&entry.frame) {
+        if !shared {
             self.set_writable(process, page, 0, true)?;
         } else if !self.copy(process, page, 0, work)? {
             return Err(ItaniumError::OutOfMemory(process));

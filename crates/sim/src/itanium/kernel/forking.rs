@@ -13,7 +13,7 @@ impl Kernel {
     pub fn fork(&mut self, parent: u32) -> Result<u32, ItaniumError> {
         let space = self.space(parent)?;
         let leaves = space.table.frames().count();
-        if leaves > (self.buddy.free_frames() + self.reservations.unused()) as usize {
+        if leaves > self.available() as usize {
             return Err(ItaniumError::OutOfMemory(parent));
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();

@@ -57,7 +57,7 @@ impl Space {
 }
 
 impl Kernel {
-    /// Maps so many pages at the end of the heap, which gets larger pages as it grows: the first page. None if the policy has no
+    /// Maps so many pages in a hole of the heap, or at its end; it gets larger pages as it grows. The first page. None if the policy has no
     /// heaps, or there is no room.
     pub(super) fn grow(
         &mut self,
@@ -93,7 +93,12 @@ impl Kernel {
         let inside = heap.surplus >= pages;
         let more = end_of(heap.end) - surplus.end.min(end_of(heap.end));
         let in_region = offset_of(base.address_of(end_of(heap.end))) <= REGION_LIMIT;
-        let (first, end) = if usable && inside {
+        let hole = space.place(base, pages, align);
+        let (first, end) = if let Some(hole) = hole.filter(|hole| hole + pages <= heap.end) {
+            // What was freed is used again before the heap grows.
+            space.mappings.insert(hole, kind(pages));
+            return Ok(Some(hole));
+        } else if usable && inside {
             (heap.end, surplus.end)
         } else if usable && in_region && space.is_free(surplus.end, more) {
             (heap.end, end_of(heap.end))

@@ -82,6 +82,11 @@ impl Kernel {
         self.buddy.free_frames() + pool.map_or(0, |pool| pool.buddy.free_frames())
     }
 
+    /// Frames outside of the pool that can be had one by one.
+    pub(super) fn available(&self) -> u32 {
+        self.buddy.free_frames() + self.reservations.unused()
+    }
+
     /// Neighbouring frames, 2^order of them. Where not one is left, reservations are given up.
     pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
         loop {
@@ -123,15 +128,13 @@ impl Kernel {
 
     /// Free memory outside of the pool, in per cent.
     pub(super) fn free_percent(&self) -> u64 {
-        let free = u64::from(self.buddy.free_frames() + self.reservations.unused());
-        free * 100 / u64::from(self.buddy.frames().max(1))
+        u64::from(self.available()) * 100 / u64::from(self.buddy.frames().max(1))
     }
 
     /// Notes how much memory is out of others' reach now. What is only reserved is not: it can be had.
     pub(super) fn note_use(&mut self) {
         let others = self.held + self.movable.len() as u32;
-        let free = self.buddy.free_frames() + self.reservations.unused();
-        let used = self.frames() - free - others;
+        let used = self.frames() - self.available() - others;
         self.statistics.most_frames = self.statistics.most_frames.max(used);
     }
 

@@ -67,6 +67,8 @@ impl Kernel {
         let align = base.pages(self.settings.vm_align_bytes);
         let to = space.place(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
+        // Memory first: nothing changes if there is none.
+        self.add_leaves(process, to, old_pages)?;
         let purge = self.purge(process, first, old_pages, true)?;
         self.unreserve(process, first, old_pages);
         self.cut_out(process, first, old_pages)?;

@@ -60,7 +60,7 @@ impl Kernel {
     }
 
     /// Makes one page of smaller ones that lie right already. None if they don't, or not all of them are there.
-    fn join(
+    pub(super) fn join(
         &mut self,
         process: u32,
         first: u64,
@@ -92,7 +92,7 @@ impl Kernel {
         let Some(parts) = self.parts(process, first, order)? else {
             return Ok(None);
         };
-        if parts.present < pages && (!fill || self.add_leaves(process, first, order).is_err()) {
+        if parts.present < pages && (!fill || self.add_leaves(process, first, pages).is_err()) {
             return Ok(None);
         }
         let Some(frame) = self.buddy.allocate(order) else {

@@ -54,7 +54,7 @@ impl Kernel {
                 (page, 0, frame.ok_or(ItaniumError::OutOfMemory(process))?)
             }
         };
-        let leaves = self.add_leaves(process, first, order);
+        let leaves = self.add_leaves(process, first, 1 << order);
         let writable = self.writable(process, page)?;
         if let Err(error) = leaves {
             (frame..frame + (1 << order)).for_each(|frame| self.release(frame));
@@ -140,16 +140,16 @@ impl Kernel {
         Ok((page, 0))
     }
 
-    /// There are leaves for all of a page.
+    /// There are leaves for the entries of so many pages.
     pub(super) fn add_leaves(
         &mut self,
         process: u32,
         first: u64,
-        order: u8,
+        pages: u64,
     ) -> Result<(), ItaniumError> {
         let leaf = 1 << self.settings.base.table_shift();
         let mut page = first;
-        while page < first + (1 << order) {
+        while page < first + pages {
             self.ensure_leaf(process, page)?;
             page = (page / leaf + 1) * leaf;
         }

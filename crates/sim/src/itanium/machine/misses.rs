@@ -36,7 +36,11 @@ impl Machine {
             debug_assert!(leaf.is_some());
             self.mmu.tlb.insert(table);
         }
-        let translation = self.mmu.translation(rid, offset, entry);
+        let entry_of = |address| {
+            let entry = space.table.get(base.page_of(address));
+            entry.unwrap_or(Pte::sized(0))
+        };
+        let translation = self.mmu.translation(rid, address, entry, &entry_of);
         if let Walker::LongFormat { fill, .. } = self.setup.walker {
             // Where the preferred size is larger, the table is indexed by that.
             let indexed = Pte {
@@ -44,9 +48,11 @@ impl Machine {
                 ..entry
             };
             let page = base.page_of(offset >> preferred);
-            self.enter(fill, page, indexed, translation);
+            // What is entered for one page must go when that page does.
+            let order = self.setup.processor.sub_block_order;
+            self.enter(fill, page, indexed, translation.only(offset, order));
         }
-        self.mmu.tlb.insert(translation);
+        self.mmu.tlb.fill(translation, offset);
         Ok(true)
     }
 

@@ -98,7 +98,7 @@ impl Mmu {
         registers: &RegionRegisters,
         address: u64,
         counters: &mut Counters,
-        entry_of: impl FnOnce(u64) -> Pte,
+        entry_of: impl Fn(u64) -> Pte,
     ) -> Result<TlbEntry, Miss> {
         let rid = registers.rid(address);
         let offset = offset_of(address);
@@ -116,7 +116,7 @@ impl Mmu {
                 }
                 let pte = entry_of(address);
                 pte.valid_for_walker(preferred)
-                    .then(|| self.translation(rid, offset, pte))
+                    .then(|| self.translation(rid, address, pte, &entry_of))
             }
             Walker::LongFormat { .. } => {
                 let page = self.base.page_of(offset >> preferred);
@@ -126,7 +126,7 @@ impl Mmu {
         match found {
             Some(entry) => {
                 counters.walker += 1;
-                self.tlb.insert(entry);
+                self.tlb.fill(entry, offset);
                 Ok(entry)
             }
             None => {
@@ -152,20 +152,39 @@ impl Mmu {
         counters.l1_refills += u64::from(missed || !here);
     }
 
-    /// What a page-table entry says of the page that holds an address of a region: in a TLB with sub-blocks, a part of a block if it
-    /// lies in memory as that would.
-    pub fn translation(&self, rid: u32, offset: u64, pte: Pte) -> TlbEntry {
+    /// What a page-table entry says of the page that holds an address. In a TLB with sub-blocks, if it lies in memory as a part of a block would: all
+    /// of the block that does, and may be written to alike. (The entries of 16 pages are in one line of the cache. What a miss
+    /// brings in is not in the abstract of Talluri and Hill's paper; chosen.)
+    pub fn translation(
+        &self,
+        rid: u32,
+        address: u64,
+        pte: Pte,
+        entry_of: &impl Fn(u64) -> Pte,
+    ) -> TlbEntry {
+        let offset = offset_of(address);
         let block = self.sub_block_order;
-        let part = self.base.page_of(offset) & ((1 << block) - 1);
-        if block > 0 && pte.order == 0 && u64::from(pte.frame) & ((1 << block) - 1) == part {
+        let place = |page: u64| (page & ((1 << block) - 1)) as u32;
+        let lies_right = |page: u64, pte: Pte| {
+            pte.present && pte.order == 0 && pte.frame & ((1 << block) - 1) == place(page)
+        };
+        let page = self.base.page_of(address);
+        if block > 0 && lies_right(page, pte) {
+            let frame = pte.frame - place(page);
+            let parts = (0..1 << block).filter(|part| {
+                let page = (page >> block << block) + u64::from(*part);
+                let other = entry_of(self.base.address_of(page));
+                let alike = other.writable == pte.writable;
+                lies_right(page, other) && alike && other.frame == frame + part
+            });
             let shift = self.base.shift() + u32::from(block);
             return TlbEntry {
                 rid,
                 page: offset >> shift,
                 shift,
-                frame: pte.frame - part as u32,
+                frame,
                 writable: pte.writable,
-                parts: 1 << part,
+                parts: parts.fold(0, |parts, part| parts | 1 << part),
             };
         }
         let shift = self.base.shift() + u32::from(pte.order);

@@ -46,6 +46,18 @@ impl TlbEntry {
         offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
     }
 
+    /// Without the parts beside that of a byte.
+    #[must_use]
+    pub fn only(self, offset: u64, order: u8) -> Self {
+        match self.parts {
+            Self::WHOLE => self,
+            parts => Self {
+                parts: parts & 1 << self.part_of(offset, order),
+                ..self
+            },
+        }
+    }
+
     /// The parts that are there, as entries without sub-blocks.
     pub fn pages(&self, order: u8) -> Vec<Self> {
         if self.parts == Self::WHOLE {
@@ -133,11 +145,7 @@ impl Tlb {
             };
             if let Some(found) = self.index.find(rid, page, shift, same) {
                 let place = usize::from(found);
-                self.referenced[place] = true;
-                if self.replacement == Replacement::Lru {
-                    self.clock += 1;
-                    self.stamps[place] = self.clock;
-                }
+                self.use_place(place);
                 return self.entries[place];
             }
         }
@@ -145,16 +153,9 @@ impl Tlb {
     }
 
     /// Puts an entry in; if there is no room, another one goes. No entry may overlap it: real processors stop with a
-    /// machine check. One for a part of a block joins that of the others, if it lies in memory and may be written to as they do.
+    /// machine check.
     pub fn insert(&mut self, entry: TlbEntry) {
         debug_assert!(!self.overlapped(&entry), "{entry:?} overlaps");
-        let entry = match self.block_of(&entry) {
-            Some(place) => match self.join(place, &entry) {
-                Some(apart) => apart,
-                None => return,
-            },
-            None => entry,
-        };
         let place = match self.free.pop() {
             Some(place) => usize::from(place),
             None => {
@@ -164,6 +165,50 @@ impl Tlb {
             }
         };
         self.put(place, entry);
+    }
+
+    /// Puts in what a miss has brought, for a byte that is in it. Parts of a block join those that are here already, if they lie in
+    /// memory and may be written to as they do; else the part that was missed gets an entry of its own.
+    pub fn fill(&mut self, mut entry: TlbEntry, offset: u64) {
+        if entry.parts == TlbEntry::WHOLE {
+            return self.insert(entry);
+        }
+        let order = self.sub_block_order;
+        for page in entry.pages(order) {
+            let start = page.page << page.shift;
+            if self.place_of(page.rid, page.page, page.shift).is_some() {
+                entry.parts &= !(1 << entry.part_of(start, order));
+            }
+        }
+        let place = self.place_of(entry.rid, entry.page, entry.shift);
+        let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
+        let Some((place, block)) = place.zip(block) else {
+            return self.insert(entry);
+        };
+        if (block.frame, block.writable) == (entry.frame, entry.writable) {
+            block.parts |= entry.parts;
+            self.use_place(place);
+        } else if let Some(part) = entry.only(offset, order).pages(order).first() {
+            self.insert(*part);
+        }
+    }
+
+    /// Where the entry of a page of this size is, whichever of its parts are there.
+    fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
+        let same = |place: u8| {
+            let entry = self.entries.get(usize::from(place));
+            let entry = entry.and_then(Option::as_ref);
+            entry.is_some_and(|e| (e.rid, e.page, e.shift) == (rid, page, shift))
+        };
+        self.index.find(rid, page, shift, same).map(usize::from)
+    }
+
+    fn use_place(&mut self, place: usize) {
+        self.referenced[place] = true;
+        if self.replacement == Replacement::Lru {
+            self.clock += 1;
+            self.stamps[place] = self.clock;
+        }
     }
 
     /// Whether another entry is for some of its bytes.
@@ -183,39 +228,6 @@ impl Tlb {
                     .any(|other| other.overlaps(own.rid, start, end))
             })
         })
-    }
-
-    /// The place of the entry for the block of which this one is a part.
-    fn block_of(&self, entry: &TlbEntry) -> Option<usize> {
-        if entry.parts == TlbEntry::WHOLE {
-            return None;
-        }
-        let same = |place: u8| {
-            let other = self
-                .entries
-                .get(usize::from(place))
-                .and_then(Option::as_ref);
-            other.is_some_and(|e| (e.rid, e.page, e.shift) == (entry.rid, entry.page, entry.shift))
-        };
-        let found = self.index.find(entry.rid, entry.page, entry.shift, same);
-        found.map(usize::from)
-    }
-
-    /// Adds a part to a block's entry, or makes it an entry of its own.
-    fn join(&mut self, place: usize, part: &TlbEntry) -> Option<TlbEntry> {
-        let block = self.entries.get_mut(place).and_then(Option::as_mut);
-        match block.filter(|e| (e.frame, e.writable) == (part.frame, part.writable)) {
-            Some(block) => {
-                block.parts |= part.parts;
-                self.referenced[place] = true;
-                self.clock += 1;
-                if self.replacement == Replacement::Lru {
-                    self.stamps[place] = self.clock;
-                }
-                None
-            }
-            None => part.pages(self.sub_block_order).first().copied(),
-        }
     }
 
     /// The order, over base pages of 2^shift bytes, of the smallest aligned page around one of an address that something in the TLB is for as

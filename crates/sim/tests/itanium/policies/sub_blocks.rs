@@ -2,6 +2,7 @@
 
 use super::*;
 use hawkeye_sim::itanium::kernel::policies::{Cover, PageReservation};
+use hawkeye_sim::itanium::mmu::Walker;
 
 fn talluri_and_hill() -> (Machine, u32) {
     machine(
@@ -23,11 +24,27 @@ fn one_entry_holds_a_block_of_base_pages() {
     // And one for their table.
     assert_eq!(entries(&machine), 5);
     let counters = machine.counters();
-    // Each page is missed on its own, before its fault and after.
+    // Each page is missed on its own as it gets its memory, before that and after.
     assert_eq!((counters.misses, counters.page_faults), (128, 64));
     assert_eq!(counters.copied_bytes, 0);
     write(&mut machine, process, pages(AT, 64 * PAGE));
     assert_eq!(machine.counters().misses, 128);
+}
+
+#[test]
+fn a_miss_brings_in_all_of_its_block_that_is_there() {
+    for walker in [Walker::None, Walker::ShortFormat] {
+        let (mut machine, process) = talluri_and_hill();
+        let mut setup = *machine.setup();
+        setup.walker = walker;
+        machine = Machine::new(setup, 1).unwrap();
+        machine.spawn().unwrap();
+        map(&mut machine, process, Some(AT), 48 * PAGE);
+        machine.populate(process, AT, 24 * PAGE).unwrap();
+        write(&mut machine, process, pages(AT, 24 * PAGE));
+        // Two blocks.
+        assert_eq!(machine.counters().misses, 2);
+    }
 }
 
 #[test]
