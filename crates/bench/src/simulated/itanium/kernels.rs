@@ -3,6 +3,7 @@
 use super::systems::System;
 use hawkeye_sim::itanium::Setup;
 use hawkeye_sim::itanium::address::BasePage;
+use hawkeye_sim::itanium::kernel::policies::Class;
 use hawkeye_sim::itanium::kernel::{Fragmentation, KernelSettings};
 use hawkeye_sim::itanium::mmu::{Fill, Processor, Walker};
 use std::fmt;
@@ -128,6 +129,12 @@ impl Kernel {
                 ..setup
             },
         }
+    }
+
+    /// Where the thesis puts its rules for large pages, if they are another system's.
+    pub fn class(self) -> Option<Class> {
+        let system = self.system?;
+        Some(system.policy.rules().class())
     }
 
     /// Bytes of 2^order of its pages.

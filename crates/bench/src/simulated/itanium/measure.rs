@@ -41,6 +41,8 @@ pub enum Measure {
     SpeedUpFromStart,
     /// Memory out of others' reach, at the most, in MiB.
     HeldMib,
+    /// Memory that was reserved and not used, at the most, in MiB.
+    ReservedMib,
     /// Memory that was copied, from the beginning, in MiB.
     CopiedMib,
     /// The largest page there was, in KiB.
@@ -73,6 +75,7 @@ impl Measure {
             Self::SpeedUp => "speed-up",
             Self::SpeedUpFromStart => "from start",
             Self::HeldMib => "held MiB",
+            Self::ReservedMib => "kept MiB",
             Self::CopiedMib => "copied MiB",
             Self::LargestKib => "largest KiB",
         };
@@ -96,7 +99,7 @@ impl Measure {
             | Self::CyclesBetween
             | Self::CopiedMib
             | Self::LargestKib => 0,
-            Self::HeldMib => 1,
+            Self::HeldMib | Self::ReservedMib => 1,
             Self::SpeedUpOver(_)
             | Self::SpeedUp
             | Self::SpeedUpFromStart
@@ -155,6 +158,10 @@ impl Measure {
             }
             Self::HeldMib => {
                 let frames = u64::from(own.statistics.most_frames);
+                (frames * row.kernel.page_bytes(0)) as f64 / MIB
+            }
+            Self::ReservedMib => {
+                let frames = u64::from(own.statistics.most_reserved);
                 (frames * row.kernel.page_bytes(0)) as f64 / MIB
             }
             Self::CopiedMib => own.copied_bytes as f64 / MIB,

@@ -2,6 +2,7 @@
 
 use super::{Row, Runs};
 use crate::simulated::paper::Published;
+use hawkeye_sim::itanium::kernel::policies::Class;
 use serde::Serialize;
 use std::fmt;
 
@@ -12,6 +13,9 @@ pub struct SideBySide {
     pub of: String,
     /// The kernel.
     pub kernel: String,
+    /// Where the thesis puts its rules for large pages, if they are another system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
     /// What is compared, with its unit.
     pub measure: String,
     /// As measured, if it was.
@@ -37,6 +41,7 @@ impl SideBySide {
         Self {
             of: row.of.clone(),
             kernel: row.kernel.to_string(),
+            class: row.kernel.class(),
             measure: row.measure.name(),
             thesis: row.thesis,
             model,
@@ -131,7 +136,7 @@ impl ItaniumReport {
                 measures.push(&row.measure);
             }
         }
-        write!(f, "  {:<18} {:<18}", "", "")?;
+        write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
         for measure in &measures {
             write!(f, " {measure:>11}")?;
         }
@@ -146,7 +151,9 @@ impl ItaniumReport {
             };
             let shown = if first.of == of { "" } else { &first.of };
             of = &first.of;
-            write!(f, "  {shown:<18} {:<18}", first.kernel)?;
+            let class = first.class.map(|class| class.to_string());
+            let class = class.unwrap_or_default();
+            write!(f, "  {shown:<16} {:<17} {class:<7}", first.kernel)?;
             for measure in &measures {
                 let found = rows.iter().find(|row| row.measure == *measure);
                 let value = found.and_then(|row| Some((row.model?, row.decimals)));

@@ -135,7 +135,9 @@ impl Kernel {
     pub(super) fn note_use(&mut self) {
         let others = self.held + self.movable.len() as u32;
         let used = self.frames() - self.available() - others;
-        self.statistics.most_frames = self.statistics.most_frames.max(used);
+        let statistics = &mut self.statistics;
+        statistics.most_frames = statistics.most_frames.max(used);
+        statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused());
     }
 
     /// Checks free memory.

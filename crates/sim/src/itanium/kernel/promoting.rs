@@ -25,12 +25,16 @@ impl Kernel {
         let mut purges = Vec::new();
         let when_full = self.settings.policy.rules().when_full();
         while when_full != WhenFull::Stay {
-            let purge = match self.next_larger(process, page)? {
-                None => None,
-                Some((first, order)) if when_full == WhenFull::Join => {
-                    self.join(process, first, order, work)?
-                }
-                Some((first, order)) => self.promote(process, first, order, false, work)?,
+            let join = when_full == WhenFull::Join;
+            let larger = self.next_larger(process, page)?;
+            let larger = larger.filter(|(_, order)| !join || self.reserved(process, page, *order));
+            let Some((first, order)) = larger else {
+                break;
+            };
+            let purge = if join {
+                self.join(process, first, order, work)?
+            } else {
+                self.promote(process, first, order, false, work)?
             };
             let Some(purge) = purge else {
                 break;
@@ -39,6 +43,12 @@ impl Kernel {
         }
         self.coalesce(&mut purges, work)?;
         Ok(purges)
+    }
+
+    /// Whether so large a page around one was reserved.
+    fn reserved(&self, process: u32, page: u64, order: u8) -> bool {
+        let around = self.reservations.around(process, page);
+        around.is_some_and(|(_, reserved)| reserved >= order)
     }
 
     /// The next larger page around one that its mapping could have.

@@ -15,7 +15,7 @@ pub(super) struct Reservation {
     last: u64,
 }
 
-/// All of them, by process and first page.
+/// All of them, by process and first page. One of which nothing is kept any more says how far pages can grow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<(u32, u64), Reservation>,
@@ -24,6 +24,13 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
+    /// The page that one of them is for, around another page: its first page and its order.
+    pub(super) fn around(&self, process: u32, page: u64) -> Option<(u64, u8)> {
+        let first = self.of(process, page)?;
+        let reservation = self.all.get(&(process, first))?;
+        Some((first, reservation.order))
+    }
+
     /// Frames that are in no use.
     pub(super) fn unused(&self) -> u32 {
         self.unused
@@ -67,12 +74,7 @@ impl Reservations {
         reservation.last = self.clock;
         reservation.unused -= 1;
         self.unused -= 1;
-        let frame = reservation.frame + place as u32;
-        if reservation.unused == 0 {
-            // Nothing is kept for anybody any more.
-            self.all.remove(&(process, first));
-        }
-        Some(frame)
+        Some(reservation.frame + place as u32)
     }
 
     /// Frames of a reservation that were never handed out.
@@ -148,7 +150,7 @@ impl Kernel {
 
     /// Gives up the reservation that got no page for longest; false if there is none.
     pub(super) fn give_up_oldest(&mut self) -> bool {
-        let oldest = self.reservations.oldest(|_| true);
+        let oldest = self.reservations.oldest(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
             self.give_up(process, first);
             true
@@ -156,10 +158,11 @@ impl Kernel {
     }
 
     fn give_up(&mut self, process: u32, first: u64) {
-        for frame in self.reservations.remove(process, first) {
+        let kept = self.reservations.remove(process, first);
+        self.statistics.given_up += u64::from(!kept.is_empty());
+        for frame in kept {
             self.buddy.free(frame, 1);
         }
-        self.statistics.given_up += 1;
     }
 
     /// Gives up reservations for any of these pages: a call has cut them.

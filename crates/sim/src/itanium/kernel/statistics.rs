@@ -22,6 +22,8 @@ pub struct Statistics {
     /// Frames that were out of others' reach, at the most: programs' memory and page tables, and a pool whether used or not. What is reserved and not
     /// used is not among them.
     pub most_frames: u32,
+    /// Frames that were reserved and not used, at the most.
+    pub most_reserved: u32,
 }
 
 /// A number for each order of pages.

@@ -1,5 +1,6 @@
 //! Systems that the thesis classifies: what each decides, by small cases; and that no calls, in whatever order, confuse any of them.
 
+mod classes;
 mod global;
 mod growing;
 mod promoting;

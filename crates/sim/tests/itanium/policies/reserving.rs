@@ -41,8 +41,9 @@ fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
     let (mut machine, process) = super::machine(limited, |_| ());
     map(&mut machine, process, Some(AT), 16 * PAGE);
     write(&mut machine, process, pages(AT, 16 * PAGE));
-    // Its reservations lie one after the other in empty memory, so all of it grows together nevertheless.
+    // They lie one after the other in empty memory; but pages grow no larger than what was reserved.
     assert_eq!(machine.kernel().statistics().promoted.of(2), 4);
+    assert_eq!(order(&machine, process, AT), Some(2));
 }
 
 #[test]

@@ -9,11 +9,12 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// What is shown of each system.
-const MEASURES: [Measure; 6] = [
+const MEASURES: [Measure; 7] = [
     Measure::Misses,
     Measure::SpeedUp,
     Measure::SpeedUpFromStart,
     Measure::HeldMib,
+    Measure::ReservedMib,
     Measure::CopiedMib,
     Measure::LargestKib,
 ];
@@ -83,9 +84,9 @@ pub(super) const POLICIES: Table = Table {
         .concat()
     },
     notes: &[
-        "Global: HugeTLB, Winwood, Solaris. Static: the thesis (and Shimizu and Takatori), HP-UX. Dynamic: the others (section 2.4).",
+        "Global, static and dynamic are the thesis' classes (section 2.4); its own rule is also that of Shimizu and Takatori.",
         "From start: with first touches and what is copied or zeroed then; programs are measured from when they have filled their memory. They run for a second or less here: the longer, the nearer to \"speed-up\".",
-        "Held: memory out of others' reach at the most, a pool whether used or not. Reserved memory is not: it can be had.",
+        "Held: memory out of others' reach at the most, a pool whether used or not. Kept: reserved at the most, and not used; others can have it.",
         "Systems that are told page sizes: 64 KiB for all of vortex' blocks, 4 MiB for mappings of 2 MiB and more of the others; of HP-UX, for all of a program.",
         "approx-online must see misses: there is no walker, and speed-ups are over the kernel without one.",
         "Talluri and Hill's processor has 16 pages for each entry of its TLB; \"half-referenced\" sees references, which no kernel does.",
@@ -168,9 +169,9 @@ pub(super) const PUBLISHED: Table = Table {
     },
     notes: &[
         "vortex and mcf: SPEC, on FreeBSD on the first Itanium (table 6.10) and on Linux on x86 with 4 MiB pages (table 6.12). The thesis puts Navarro's gains down to a kernel and a compiler that made misses dear.",
-        "64 MiB: Tlbcover's table; Fhourstones' hash table has as much, and Navarro 95.65 % fewer misses (table 6.11).",
+        "64 MiB: Tlbcover's table; Fhourstones' hash table has as much, and Navarro 95.65 % fewer misses (table 6.11). The model measures from when the table is filled, so nothing is left.",
         "Page sizes up to a limit, over all of them: \"for one benchmark, Navarro found a slowdown of 47 %\" without the largest one (section 2.4.3); neither which nor which size is said.",
-        "Rent: the share of a page's price after which approx-online buys it; 100 % is Romer's. Fang et al. found a low one better. Their programs and prices are not known here, so nothing is beside it.",
+        "Rent: ten times as many references, and none before; the share of a page's price after which approx-online buys it; 100 % is Romer's. Fang et al. found a low one better. Their programs and prices are not known here, so nothing is beside it.",
         "Nothing comparable can be run for HugeTLB's 5 % on orabm, a database.",
     ],
 };

@@ -8,10 +8,6 @@ use serde::Serialize;
 pub struct Cover;
 
 impl PagePolicy for Cover {
-    fn name(&self) -> &'static str {
-        "cover"
-    }
-
     fn class(&self) -> Class {
         Class::Static
     }

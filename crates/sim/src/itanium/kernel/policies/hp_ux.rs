@@ -32,10 +32,6 @@ impl Default for HpUx {
 }
 
 impl PagePolicy for HpUx {
-    fn name(&self) -> &'static str {
-        "HP-UX"
-    }
-
     fn class(&self) -> Class {
         Class::Static
     }

@@ -17,10 +17,6 @@ pub struct HugeTlb {
 }
 
 impl PagePolicy for HugeTlb {
-    fn name(&self) -> &'static str {
-        "HugeTLB"
-    }
-
     fn class(&self) -> Class {
         Class::Global
     }

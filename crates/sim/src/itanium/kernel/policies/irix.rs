@@ -30,10 +30,6 @@ impl Default for Irix {
 }
 
 impl PagePolicy for Irix {
-    fn name(&self) -> &'static str {
-        "IRIX"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }

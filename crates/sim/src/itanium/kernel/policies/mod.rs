@@ -151,7 +151,7 @@ pub enum Supply {
 pub enum WhenFull {
     /// They stay.
     Stay,
-    /// They become one if they lie in memory as it would.
+    /// They become one, where they are, if it was reserved for them.
     Join,
     /// They are copied into one.
     Copy,
@@ -205,9 +205,6 @@ impl Coalescing {
 
 /// What a system decides. Nothing here knows of frames, entries or TLBs.
 pub trait PagePolicy {
-    /// What it is called.
-    fn name(&self) -> &'static str;
-
     /// Where the thesis puts it.
     fn class(&self) -> Class;
 

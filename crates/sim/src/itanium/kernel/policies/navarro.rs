@@ -22,10 +22,6 @@ pub struct Navarro {
 }
 
 impl PagePolicy for Navarro {
-    fn name(&self) -> &'static str {
-        "Navarro"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }

@@ -14,10 +14,6 @@ use serde::Serialize;
 pub struct Asap;
 
 impl PagePolicy for Asap {
-    fn name(&self) -> &'static str {
-        "asap"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }
@@ -55,10 +51,6 @@ impl ApproxOnline {
 }
 
 impl PagePolicy for ApproxOnline {
-    fn name(&self) -> &'static str {
-        "approx-online"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }

@@ -9,10 +9,6 @@ use serde::Serialize;
 pub struct Solaris;
 
 impl PagePolicy for Solaris {
-    fn name(&self) -> &'static str {
-        "Solaris MPSS"
-    }
-
     fn class(&self) -> Class {
         Class::Global
     }

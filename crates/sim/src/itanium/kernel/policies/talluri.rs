@@ -20,10 +20,6 @@ pub struct HalfReferenced {
 }
 
 impl PagePolicy for HalfReferenced {
-    fn name(&self) -> &'static str {
-        "half-referenced"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }
@@ -60,10 +56,6 @@ pub struct PageReservation {
 }
 
 impl PagePolicy for PageReservation {
-    fn name(&self) -> &'static str {
-        "Talluri and Hill"
-    }
-
     fn class(&self) -> Class {
         Class::Dynamic
     }

@@ -18,10 +18,6 @@ pub struct Winwood {
 }
 
 impl PagePolicy for Winwood {
-    fn name(&self) -> &'static str {
-        "Winwood"
-    }
-
     fn class(&self) -> Class {
         Class::Global
     }
