@@ -23,26 +23,33 @@ impl Kernel {
         work: &mut Counters,
     ) -> Result<Vec<Purge>, ItaniumError> {
         let mut purges = Vec::new();
-        let when_full = self.settings.policy.rules().when_full();
-        while when_full != WhenFull::Stay {
-            let join = when_full == WhenFull::Join;
-            let larger = self.next_larger(process, page)?;
-            let larger = larger.filter(|(_, order)| !join || self.reserved(process, page, *order));
-            let Some((first, order)) = larger else {
-                break;
-            };
-            let purge = if join {
-                self.join(process, first, order, work)?
-            } else {
-                self.promote(process, first, order, false, work)?
-            };
-            let Some(purge) = purge else {
-                break;
-            };
+        while let Some(purge) = self.enlarge(process, page, work)? {
             purges.push(purge);
         }
         self.coalesce(&mut purges, work)?;
         Ok(purges)
+    }
+
+    /// Makes the next larger page around one, if the policy wants it and all of it has memory.
+    fn enlarge(
+        &mut self,
+        process: u32,
+        page: u64,
+        work: &mut Counters,
+    ) -> Result<Option<Purge>, ItaniumError> {
+        let when_full = self.settings.policy.rules().when_full();
+        if when_full == WhenFull::Stay {
+            return Ok(None);
+        }
+        match self.next_larger(process, page)? {
+            Some((first, order)) if when_full == WhenFull::Copy => {
+                self.promote(process, first, order, false, work)
+            }
+            Some((first, order)) if self.reserved(process, page, order) => {
+                self.join(process, first, order, work)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether so large a page around one was reserved.

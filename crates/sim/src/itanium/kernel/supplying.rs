@@ -169,7 +169,7 @@ impl Kernel {
         let registers = &self.space(process)?.registers;
         let order = registers.preferred(base.address_of(page));
         let region = base.page_of(1 << crate::itanium::address::REGION_BITS);
-        Ok(page / region * region + (page % region >> order))
+        Ok(page / region * region + ((page % region) >> order))
     }
 
     /// The next smaller order that there is.
