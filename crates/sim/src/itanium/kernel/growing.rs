@@ -3,7 +3,7 @@
 use super::policies::HeapGrowth;
 use super::{Backing, Kernel, Mapping, Space};
 use crate::itanium::ItaniumError;
-use crate::itanium::address::{REGION_LIMIT, offset_of};
+use crate::itanium::address::{BasePage, REGION_LIMIT, offset_of};
 use std::ops::Range;
 
 /// The end of a process's heap.
@@ -56,17 +56,47 @@ impl Space {
     }
 }
 
+/// Where a mapping of a heap goes.
+enum Place {
+    /// Where something was freed.
+    Hole(u64),
+    /// At the heap's end; so far is mapped then.
+    End(u64, u64),
+}
+
+impl Space {
+    /// Where so many pages of a heap go that has pages of this order at its end.
+    fn place_on_heap(&self, base: BasePage, pages: u64, order: u8, align: u64) -> Option<Place> {
+        let hole = self.place(base, pages, align);
+        if let Some(hole) = hole.filter(|hole| hole + pages <= self.heap.end) {
+            return Some(Place::Hole(hole));
+        }
+        let end_of = |first: u64| (first + pages).next_multiple_of(1 << order);
+        let surplus = self.heap.surplus();
+        let after = self.mapping_of(surplus.start);
+        let usable = after.is_some_and(|(first, mapping)| {
+            (first, mapping.pages) == (surplus.start, self.heap.surplus) && mapping.writable
+        });
+        let end = surplus.end.max(end_of(surplus.start));
+        let in_region = offset_of(base.address_of(end)) <= REGION_LIMIT;
+        if usable && in_region && self.is_free(surplus.end, end - surplus.end) {
+            return Some(Place::End(surplus.start, end));
+        }
+        let first = self.place(base, pages + (1 << order), align)?;
+        Some(Place::End(first, end_of(first)))
+    }
+}
+
 impl Kernel {
     /// Maps so many pages in a hole of the heap, or at its end; it gets larger pages as it grows. The first page. None if the policy has no
     /// heaps, or there is no room.
-    pub(super) fn grow(
+    pub(super) fn map_on_heap(
         &mut self,
         process: u32,
         pages: u64,
         preferred: u8,
         align: u64,
     ) -> Result<Option<u64>, ItaniumError> {
-        let base = self.settings.base;
         let heap = self.space(process)?.heap;
         let mut growth = heap.growth;
         growth.preferred = growth.preferred.max(preferred);
@@ -76,40 +106,23 @@ impl Kernel {
         };
         let order = self.settings.orders.largest(0, u64::MAX, wanted);
         growth.preferred = order;
+        let base = self.settings.base;
         let space = self.space_mut(process)?;
-        let kind = |pages| Mapping {
+        let mapping = |pages| Mapping {
             backing: Backing::Anonymous,
             pages,
             writable: true,
             preferred: order,
         };
-        // What is mapped beyond what is asked for.
-        let end_of = |first: u64| (first + pages).next_multiple_of(1 << order);
-        let surplus = heap.surplus();
-        let whole = space.mapping_of(heap.end);
-        let usable = whole.is_some_and(|(first, m)| {
-            first == surplus.start && m.pages == heap.surplus && m.writable
-        });
-        let inside = heap.surplus >= pages;
-        let more = end_of(heap.end) - surplus.end.min(end_of(heap.end));
-        let in_region = offset_of(base.address_of(end_of(heap.end))) <= REGION_LIMIT;
-        let hole = space.place(base, pages, align);
-        let (first, end) = if let Some(hole) = hole.filter(|hole| hole + pages <= heap.end) {
-            // What was freed is used again before the heap grows.
-            space.mappings.insert(hole, kind(pages));
-            return Ok(Some(hole));
-        } else if usable && inside {
-            (heap.end, surplus.end)
-        } else if usable && in_region && space.is_free(surplus.end, more) {
-            (heap.end, end_of(heap.end))
-        } else {
-            let room = pages + (1 << order);
-            match space.place(base, room, align) {
-                Some(first) => (first, end_of(first)),
-                None => return Ok(None),
+        let (first, end) = match space.place_on_heap(base, pages, order, align) {
+            None => return Ok(None),
+            Some(Place::Hole(first)) => {
+                space.mappings.insert(first, mapping(pages));
+                return Ok(Some(first));
             }
+            Some(Place::End(first, end)) => (first, end),
         };
-        space.mappings.insert(first, kind(end - first));
+        space.mappings.insert(first, mapping(end - first));
         space.cut(first + pages);
         space.heap = Heap {
             growth,

@@ -26,7 +26,7 @@ impl Kernel {
         if backing == Backing::Anonymous && at.is_none() {
             let (_, pages) = self.range(0, bytes)?;
             let elsewhere = match self.map_on_pool(process, pages, preferred)? {
-                None => self.grow(process, pages, preferred, align)?,
+                None => self.map_on_heap(process, pages, preferred, align)?,
                 pool => pool,
             };
             if let Some(first) = elsewhere {

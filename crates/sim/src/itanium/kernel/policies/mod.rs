@@ -286,3 +286,82 @@ fn must(right: bool, what: &'static str, allowed: &'static str) -> Result<(), It
         Err(ItaniumError::Setup { what, allowed })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(preferred: u8, free_percent: u64) -> FirstTouch {
+        FirstTouch {
+            preferred,
+            largest: 14,
+            free_percent,
+        }
+    }
+
+    #[test]
+    fn pools_are_for_those_who_ask_for_their_order() {
+        let huge = HugeTlb { order: 8, pages: 1 };
+        let zone = Winwood { order: 8, pages: 1 };
+        for (preferred, asked) in [(0, false), (6, false), (8, true)] {
+            let touch = touch(preferred, 50);
+            let pool = |or_base| Supply::Pool { or_base };
+            let supply = |or_base| {
+                if asked {
+                    pool(or_base)
+                } else {
+                    Supply::AsSized
+                }
+            };
+            assert_eq!(huge.first_touch(&touch), supply(false));
+            assert_eq!(zone.first_touch(&touch), supply(true));
+        }
+    }
+
+    #[test]
+    fn heaps_earn_an_order_after_every_few_growths() {
+        let hp_ux = HpUx::default();
+        let grown = |preferred, growths| hp_ux.grow(&HeapGrowth { preferred, growths });
+        let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
+        assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
+        // A hint above the ceiling stays.
+        assert_eq!(grown(6, 8), Some(6));
+        let order = |free_percent| match hp_ux.first_touch(&touch(4, free_percent)) {
+            Supply::Page { order, .. } => order,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((order(5), order(4)), (4, 3));
+    }
+
+    #[test]
+    fn the_daemon_moves_more_as_more_requests_fail() {
+        let daemon = Irix::default().daemon;
+        let most = [1, 8, 9, 1000].map(|failures| daemon.most_moved(failures, 256));
+        assert_eq!(most, [33, 33, 128, 128]);
+    }
+
+    #[test]
+    fn navarro_reserves_up_to_the_limit() {
+        let order = |limit| {
+            let navarro = Navarro {
+                limit,
+                daemon: None,
+            };
+            match navarro.first_touch(&touch(2, 50)) {
+                Supply::Reserve { order, .. } => order,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((order(None), order(Some(4))), (14, 4));
+    }
+
+    #[test]
+    fn half_is_enough() {
+        let rule = HalfReferenced {
+            order: 2,
+            references: 1,
+        };
+        let large = [0, 1, 2, 3, 4].map(|referred| rule.is_large(referred, 4));
+        assert_eq!(large, [false, false, true, true, true]);
+    }
+}
