@@ -54,8 +54,8 @@ impl Kernel {
 
     /// Whether so large a page around one was reserved.
     fn reserved(&self, process: u32, page: u64, order: u8) -> bool {
-        let around = self.reservations.around(process, page);
-        around.is_some_and(|(_, reserved)| reserved >= order)
+        let reserved = self.reservations.order(process, page);
+        reserved.is_some_and(|reserved| reserved >= order)
     }
 
     /// The next larger page around one that its mapping could have.

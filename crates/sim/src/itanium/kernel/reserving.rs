@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// An extent of memory for as many aligned pages.
 #[derive(Clone, Debug)]
-pub(super) struct Reservation {
-    pub(super) order: u8,
-    pub(super) frame: u32,
+struct Reservation {
+    order: u8,
+    frame: u32,
     /// By place: whether a page has had this frame. It never comes back: whoever frees it, frees it for everybody.
     handed_out: Vec<bool>,
     unused: u32,
@@ -24,11 +24,11 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    /// The page that one of them is for, around another page: its first page and its order.
-    pub(super) fn around(&self, process: u32, page: u64) -> Option<(u64, u8)> {
+    /// The order of the one that a page lies in.
+    pub(super) fn order(&self, process: u32, page: u64) -> Option<u8> {
         let first = self.of(process, page)?;
         let reservation = self.all.get(&(process, first))?;
-        Some((first, reservation.order))
+        Some(reservation.order)
     }
 
     /// Frames that are in no use.
