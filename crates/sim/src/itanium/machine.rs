@@ -4,8 +4,8 @@ mod invariants;
 mod misses;
 
 use super::ItaniumError;
-use super::address::offset_of;
-use super::kernel::{Backing, Kernel, KernelSettings, Purge};
+use super::address::{BasePage, offset_of};
+use super::kernel::{Backing, Fragmentation, Kernel, KernelSettings, Purge};
 use super::mmu::{Counters, Miss, Mmu, Processor, Pte, Walker};
 use serde::Serialize;
 
@@ -20,8 +20,36 @@ pub struct Setup {
     pub kernel: KernelSettings,
     /// TLB entries that are pinned beside the kernel's own, as in the thesis' test with fewer entries (section 6.3.2).
     pub fake_pinned: u32,
-    /// If set, no page of this order or more can be had: somebody holds a frame of each. The thesis saw no fragmentation.
-    pub fragmented_order: Option<u8>,
+    /// Memory that others have, in the way. The thesis saw no fragmentation.
+    pub fragmentation: Option<Fragmentation>,
+    /// What the program, or who runs it, says of page sizes.
+    pub advice: Option<Advice>,
+}
+
+/// What a program, or who runs it, says of the page size of its mappings. Policies that choose by themselves pass it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// Which mappings: those of at least so many bytes.
+    pub from_bytes: u64,
+    /// Their page size: a power of two, at least the kernel's.
+    pub page_bytes: u64,
+}
+
+impl Advice {
+    /// The order to ask for, for a mapping of so many bytes.
+    fn order(&self, bytes: u64, base: BasePage) -> Option<u8> {
+        let order = self.page_bytes.ilog2().saturating_sub(base.shift());
+        (bytes >= self.from_bytes).then_some(order as u8)
+    }
+
+    fn check(&self, base: BasePage) -> Result<(), ItaniumError> {
+        let right = self.page_bytes.is_power_of_two() && self.page_bytes >= base.bytes();
+        let wrong = ItaniumError::Setup {
+            what: "an advised page size",
+            allowed: "a power of two, and at least the kernel's page size",
+        };
+        if right { Ok(()) } else { Err(wrong) }
+    }
 }
 
 /// A machine with one processor.
@@ -34,7 +62,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Nothing runs. The seed is for what hardware does by chance.
+    /// Nothing runs. The seed is for what happens by chance: in hardware, and where others' memory lies.
     ///
     /// # Errors
     /// A machine that can't be.
@@ -46,9 +74,12 @@ impl Machine {
             setup.fake_pinned,
             seed,
         )?;
+        if let Some(advice) = setup.advice {
+            advice.check(setup.kernel.base)?;
+        }
         let mut kernel = Kernel::new(setup.kernel)?;
-        if let Some(order) = setup.fragmented_order {
-            kernel.fragment(order);
+        if let Some(how) = setup.fragmentation {
+            kernel.fragment(how, seed);
         }
         Ok(Self {
             setup,
@@ -97,8 +128,11 @@ impl Machine {
         at: Option<u64>,
         backing: Backing,
     ) -> Result<u64, ItaniumError> {
+        let base = self.setup.kernel.base;
+        let advice = self.setup.advice;
+        let advised = advice.and_then(|advice| advice.order(bytes, base));
         let work = &mut self.counters;
-        self.kernel.mmap(process, bytes, at, backing, work)
+        self.kernel.mmap(process, bytes, at, backing, advised, work)
     }
 
     /// As [`Kernel::munmap`].
@@ -150,8 +184,13 @@ impl Machine {
     /// # Errors
     /// The same.
     pub fn populate(&mut self, process: u32, address: u64, bytes: u64) -> Result<(), ItaniumError> {
-        self.kernel
-            .populate(process, address, bytes, &mut self.counters)
+        let mut purges = Vec::new();
+        let work = &mut self.counters;
+        let done = self
+            .kernel
+            .populate(process, address, bytes, &mut purges, work);
+        self.purge_all(purges)?;
+        done
     }
 
     /// As [`Kernel::fork`].
@@ -189,15 +228,23 @@ impl Machine {
     ) -> Result<(), ItaniumError> {
         self.kernel.space(process)?;
         self.counters.references += u64::from(references);
+        if self.kernel.looks_at_references() {
+            let work = &mut self.counters;
+            let purges = self.kernel.referred(process, address, references, work)?;
+            self.purge_all(purges)?;
+        }
         let misses = self.counters.misses;
         loop {
             let space = self.kernel.space(process)?;
-            let page = self.setup.kernel.base.page_of(address);
+            let base = self.setup.kernel.base;
+            let entry_of = |address| {
+                let entry = space.table.get(base.page_of(address));
+                entry.unwrap_or(Pte::sized(0))
+            };
+            let registers = &space.registers;
             let found = self
                 .mmu
-                .translate(&space.registers, address, &mut self.counters, |_| {
-                    space.table.get(page).unwrap_or(Pte::sized(0))
-                });
+                .translate(registers, address, &mut self.counters, entry_of);
             match found {
                 Ok(entry) if entry.writable || !write => break,
                 Ok(_) => self.page_fault(process, address, write)?,
@@ -222,32 +269,54 @@ impl Machine {
             Miss::Table => self.counters.nested += 1,
             Miss::Entry => self.counters.software += 1,
         }
+        if self.kernel.counts_misses() {
+            self.count_miss(process, address)?;
+        }
         if self.fill(process, address, miss)? {
             return Ok(());
         }
         self.page_fault(process, address, write)
     }
 
-    fn page_fault(&mut self, process: u32, address: u64, write: bool) -> Result<(), ItaniumError> {
-        let purge = self
-            .kernel
-            .fault(process, address, write, &mut self.counters)?;
+    /// Tells the kernel's policy of a miss, and of what else is in the TLB near by.
+    fn count_miss(&mut self, process: u32, address: u64) -> Result<(), ItaniumError> {
+        let rid = self.kernel.space(process)?.registers.rid(address);
+        let shift = self.setup.kernel.base.shift();
+        let near = self.mmu.tlb.nearest(rid, offset_of(address), shift);
+        let Some(order) = near.and_then(|order| u8::try_from(order).ok()) else {
+            return Ok(());
+        };
+        let work = &mut self.counters;
+        let purge = self.kernel.missed(process, address, order, work)?;
         purge.map_or(Ok(()), |purge| self.purge(purge))
+    }
+
+    fn page_fault(&mut self, process: u32, address: u64, write: bool) -> Result<(), ItaniumError> {
+        let work = &mut self.counters;
+        let purges = self.kernel.fault(process, address, write, work)?;
+        self.purge_all(purges)
+    }
+
+    fn purge_all(&mut self, purges: Vec<Purge>) -> Result<(), ItaniumError> {
+        purges.into_iter().try_for_each(|purge| self.purge(purge))
     }
 
     /// Drops translations, and entries of the hash table, one for each base page.
     fn purge(&mut self, purge: Purge) -> Result<(), ItaniumError> {
         let base = self.setup.kernel.base;
         let first = base.address_of(purge.first);
-        let rid = self.kernel.space(purge.process)?.registers.rid(first);
+        let registers = &self.kernel.space(purge.process)?.registers;
+        let (rid, preferred) = (registers.rid(first), registers.preferred(first));
         let start = offset_of(first);
         let end = start + base.address_of(purge.pages);
         self.mmu.purge(rid, start, end);
+        // Tables have an entry for each page of the region's preferred size.
+        let (start, end) = (start >> preferred, end >> preferred);
         if let Some(hash) = &mut self.mmu.hash {
             for page in base.page_of(start)..base.page_of(end) {
                 hash.invalidate(rid, page);
             }
-            self.counters.hash_entries += purge.pages;
+            self.counters.hash_entries += purge.pages >> preferred;
         } else if purge.tables {
             let (first, last) = (base.entry_offset(start), base.entry_offset(end - 1));
             self.mmu.purge(rid, first, last + 1);

@@ -34,5 +34,5 @@ mod simulate;
 pub mod workloads;
 
 pub use error::{Contradiction, ItaniumError};
-pub use machine::{Machine, Setup};
+pub use machine::{Advice, Machine, Setup};
 pub use simulate::{Figures, simulate};

@@ -15,7 +15,8 @@ impl Default for Setup {
             walker: Walker::ShortFormat,
             kernel: KernelSettings::plain(BasePage::Kib16),
             fake_pinned: 0,
-            fragmented_order: None,
+            fragmentation: None,
+            advice: None,
         }
     }
 }
@@ -27,6 +28,10 @@ pub struct Figures {
     pub counters: Counters,
     /// Cycles of all of that.
     pub cycles: f64,
+    /// Cycles from the beginning, with what the workload did before.
+    pub all_cycles: f64,
+    /// Bytes that were copied from the beginning.
+    pub copied_bytes: u64,
     /// Cycles in second-level TLB misses among them.
     pub miss_cycles: f64,
     /// Large pages, from the beginning.
@@ -140,6 +145,8 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
     Ok(Figures {
         counters,
         cycles: counters.cycles(costs, setup.walker),
+        copied_bytes: machine.counters().copied_bytes,
+        all_cycles: machine.counters().cycles(costs, setup.walker),
         miss_cycles: counters.miss_cycles(costs, setup.walker),
         statistics: machine.kernel().statistics().clone(),
     })

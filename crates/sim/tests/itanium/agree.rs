@@ -2,7 +2,7 @@
 
 use super::plain::Plain;
 use hawkeye_sim::itanium::address::{BasePage, Orders};
-use hawkeye_sim::itanium::kernel::{Backing, ByOrder, CopyOnWrite, KernelSettings};
+use hawkeye_sim::itanium::kernel::{Backing, ByOrder, CopyOnWrite, Fragmentation, KernelSettings};
 use hawkeye_sim::itanium::mmu::{Fill, MADISON, Processor, Replacement, Walker};
 use hawkeye_sim::itanium::{Machine, Setup};
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     );
     (walker, replacement, kernel, rest).prop_map(|(walker, replacement, kernel, rest)| {
         let (base, bitmap, vm_align_bytes, copy_large) = kernel;
-        let (l2_entries, fake_pinned, l1_entries, fragmented_order) = rest;
+        let (l2_entries, fake_pinned, l1_entries, fragmented) = rest;
         Setup {
             processor: Processor {
                 l1_entries,
@@ -110,7 +110,8 @@ fn setups() -> impl Strategy<Value = Setup> {
                 ..KernelSettings::plain(base)
             },
             fake_pinned,
-            fragmented_order,
+            fragmentation: fragmented.map(Fragmentation::complete),
+            advice: None,
         }
     })
 }

@@ -1,7 +1,7 @@
 //! What the thesis' kernel does with page sizes.
 
 use hawkeye_sim::itanium::address::BasePage;
-use hawkeye_sim::itanium::kernel::{Backing, CopyOnWrite, KernelSettings};
+use hawkeye_sim::itanium::kernel::{Backing, CopyOnWrite, Fragmentation, KernelSettings};
 use hawkeye_sim::itanium::mmu::Walker;
 use hawkeye_sim::itanium::{ItaniumError, Machine, Setup};
 
@@ -50,7 +50,8 @@ fn one_fault_fills_a_large_page() {
 
 #[test]
 fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
-    let (mut machine, process) = machine(|setup| setup.fragmented_order = Some(5));
+    let (mut machine, process) =
+        machine(|setup| setup.fragmentation = Some(Fragmentation::complete(5)));
     map(&mut machine, process, 4 * MIB);
     machine.access(process, AT + 3 * MIB, true, 1).unwrap();
     let statistics = machine.kernel().statistics();

@@ -3,4 +3,5 @@
 mod agree;
 mod kernel;
 mod plain;
+mod policies;
 mod thesis;

@@ -165,8 +165,8 @@ impl Plain {
             let mut order = known.order;
             while self
                 .setup
-                .fragmented_order
-                .is_some_and(|from| order >= from)
+                .fragmentation
+                .is_some_and(|how| order >= how.order)
             {
                 order = *self.orders.iter().rfind(|lower| **lower < order).unwrap();
                 // All of the larger page becomes as small.
@@ -188,8 +188,8 @@ impl Plain {
         let large = self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
         let can = self
             .setup
-            .fragmented_order
-            .is_none_or(|from| known.order < from);
+            .fragmentation
+            .is_none_or(|how| known.order < how.order);
         let copied = if !any_shared || large && can {
             whole.clone()
         } else {

@@ -35,10 +35,24 @@ pub enum Measure {
     SpeedUpOver(Kernel),
     /// Share of memory that is on pages of this order, in per cent.
     SpacePercent(u8),
+    /// How often as fast as the same kernel without large pages.
+    SpeedUp,
+    /// The same from the beginning, before the thesis' programs are measured: with first touches, and what is copied then.
+    SpeedUpFromStart,
+    /// Memory out of others' reach, at the most, in MiB.
+    HeldMib,
+    /// Memory that was reserved and not used, at the most, in MiB.
+    ReservedMib,
+    /// Memory that was copied, from the beginning, in MiB.
+    CopiedMib,
+    /// The largest page there was, in KiB.
+    LargestKib,
 }
 
 /// Entries that are pinned for [`Measure::CyclesPerFurtherMiss`]: 0 to 32 in steps of four, chosen; the thesis' figure 6.11 is lost.
 const PINNED: [u32; 9] = [0, 4, 8, 12, 16, 20, 24, 28, 32];
+
+const MIB: f64 = (1 << 20) as f64;
 
 impl Measure {
     /// In words.
@@ -58,6 +72,12 @@ impl Measure {
             Self::MissesOver(kernel) => return format!("misses over {kernel}'s"),
             Self::SpeedUpOver(kernel) => return format!("speed-up over {kernel}"),
             Self::SpacePercent(order) => return format!("memory on pages of order {order} (%)"),
+            Self::SpeedUp => "speed-up",
+            Self::SpeedUpFromStart => "from start",
+            Self::HeldMib => "held MiB",
+            Self::ReservedMib => "kept MiB",
+            Self::CopiedMib => "copied MiB",
+            Self::LargestKib => "largest KiB",
         };
         fixed.to_owned()
     }
@@ -73,8 +93,18 @@ impl Measure {
     /// Digits after the point that it is shown with.
     pub fn decimals(self) -> usize {
         match self {
-            Self::Misses | Self::Walker | Self::Nested | Self::CyclesBetween => 0,
-            Self::SpeedUpOver(_) | Self::Effectiveness | Self::MissesOver(_) => 3,
+            Self::Misses
+            | Self::Walker
+            | Self::Nested
+            | Self::CyclesBetween
+            | Self::CopiedMib
+            | Self::LargestKib => 0,
+            Self::HeldMib | Self::ReservedMib => 1,
+            Self::SpeedUpOver(_)
+            | Self::SpeedUp
+            | Self::SpeedUpFromStart
+            | Self::Effectiveness
+            | Self::MissesOver(_) => 3,
             Self::HitPercent
             | Self::MissPercent
             | Self::WalkerPercent
@@ -90,6 +120,9 @@ impl Measure {
         match self {
             Self::MissesOver(other) | Self::SpeedUpOver(other) => {
                 vec![kernel.setup(), other.setup()]
+            }
+            Self::SpeedUp | Self::SpeedUpFromStart => {
+                vec![kernel.setup(), kernel.without_large_pages().setup()]
             }
             Self::CyclesPerFurtherMiss => pinned(kernel).collect(),
             _ => vec![kernel.setup()],
@@ -119,6 +152,27 @@ impl Measure {
             Self::MissesOver(other) => counters.misses as f64 / run(other)?.counters.misses as f64,
             Self::SpeedUpOver(other) => run(other)?.cycles / own.cycles,
             Self::SpacePercent(order) => own.statistics.faulted.percent(order)?,
+            Self::SpeedUp => run(row.kernel.without_large_pages())?.cycles / own.cycles,
+            Self::SpeedUpFromStart => {
+                run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles
+            }
+            Self::HeldMib => {
+                let frames = u64::from(own.statistics.most_frames);
+                (frames * row.kernel.page_bytes(0)) as f64 / MIB
+            }
+            Self::ReservedMib => {
+                let frames = u64::from(own.statistics.most_reserved);
+                (frames * row.kernel.page_bytes(0)) as f64 / MIB
+            }
+            Self::CopiedMib => own.copied_bytes as f64 / MIB,
+            Self::LargestKib => {
+                let statistics = &own.statistics;
+                let largest = statistics
+                    .faulted
+                    .largest()
+                    .max(statistics.promoted.largest());
+                row.kernel.page_bytes(largest?) as f64 / 1024.0
+            }
         };
         Some(value).filter(|value| value.is_finite())
     }

@@ -4,12 +4,14 @@ mod kernels;
 mod measure;
 mod plots;
 mod report;
+mod systems;
 mod tables;
 
 pub use kernels::Kernel;
 pub use measure::Measure;
 pub use plots::figure;
-pub use report::{ItaniumReport, SideBySide};
+pub use report::{ItaniumReport, Layout, SideBySide};
+pub use systems::System;
 pub use tables::TABLES;
 
 use super::paper::Published;
@@ -42,6 +44,8 @@ pub struct Table {
     pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
+    /// How it is printed.
+    pub layout: Layout,
     /// Its values.
     pub rows: fn() -> Vec<Row>,
     /// Parameters that were chosen for some of its values, why others differ, and anything else that must be known to read it.
@@ -86,6 +90,7 @@ pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumE
     Ok(ItaniumReport {
         name: table.name,
         shows: table.shows,
+        layout: table.layout,
         rows: rows.iter().map(|row| SideBySide::of(row, &runs)).collect(),
         notes: table.notes,
     })
@@ -121,6 +126,44 @@ mod tests {
         assert_eq!((speed_ups(&vortex).len(), speed_ups(&mcf).len()), (2, 2));
         assert!(speed_ups(&vortex).iter().all(|s| *s < 1.0), "{vortex}");
         assert!(speed_ups(&mcf).iter().all(|s| *s > 1.07), "{mcf}");
+    }
+
+    /// A workload of `policies-fragmented`.
+    const OF: &str = "mcf, 256 KiB";
+
+    fn values(report: &ItaniumReport, of: &str, kernel: &str) -> Vec<Option<f64>> {
+        let rows = report.rows.iter();
+        let rows = rows.filter(|row| (row.of.as_str(), row.kernel.as_str()) == (of, kernel));
+        rows.map(|row| row.model).collect()
+    }
+
+    /// And of a table of [`Layout::Kernels`], a line has what its kernel's rows have.
+    #[test]
+    fn only_daemons_bring_large_pages_back() {
+        let table = Table {
+            rows: || {
+                let table = TABLES.iter().find(|t| t.name == "policies-fragmented");
+                let mut rows = (table.unwrap().rows)();
+                let some = ["Solaris MPSS", "thesis", "IRIX", "Navarro"];
+                rows.retain(|row| row.of == OF && some.contains(&row.kernel.to_string().as_str()));
+                rows
+            },
+            layout: Layout::Kernels,
+            ..TABLES[0]
+        };
+        let report = simulate(&table, 2).unwrap();
+        let misses = |kernel| values(&report, OF, kernel)[0].unwrap();
+        assert!(misses("IRIX") < misses("Solaris MPSS") / 2.0);
+        assert!(misses("Navarro") < misses("thesis") / 2.0);
+        let navarro = values(&report, OF, "Navarro");
+        assert_eq!(navarro.len(), 7);
+        let text = report.to_string();
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(lines[0].starts_with("  mcf, 256 KiB     Solaris MPSS"));
+        let shown = lines.iter().find(|line| line.contains("Navarro")).unwrap();
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        assert_eq!(words[..2], ["Navarro", "dynamic"]);
+        assert_eq!(words[2], format!("{:.0}", navarro[0].unwrap()));
     }
 
     #[test]

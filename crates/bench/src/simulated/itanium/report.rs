@@ -2,6 +2,7 @@
 
 use super::{Row, Runs};
 use crate::simulated::paper::Published;
+use hawkeye_sim::itanium::kernel::policies::Class;
 use serde::Serialize;
 use std::fmt;
 
@@ -12,6 +13,9 @@ pub struct SideBySide {
     pub of: String,
     /// The kernel.
     pub kernel: String,
+    /// Where the thesis puts its rules for large pages, if they are another system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
     /// What is compared, with its unit.
     pub measure: String,
     /// As measured, if it was.
@@ -37,6 +41,7 @@ impl SideBySide {
         Self {
             of: row.of.clone(),
             kernel: row.kernel.to_string(),
+            class: row.kernel.class(),
             measure: row.measure.name(),
             thesis: row.thesis,
             model,
@@ -51,6 +56,15 @@ impl SideBySide {
     }
 }
 
+/// How a table is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A line for each value, beside what was measured.
+    Values,
+    /// A line for each kernel, with all that was simulated of it.
+    Kernels,
+}
+
 /// A table, simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ItaniumReport {
@@ -58,6 +72,9 @@ pub struct ItaniumReport {
     pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
+    /// How it is printed.
+    #[serde(skip)]
+    pub layout: Layout,
     /// Its values.
     pub rows: Vec<SideBySide>,
     /// What must be known.
@@ -67,6 +84,19 @@ pub struct ItaniumReport {
 impl fmt::Display for ItaniumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
+        match self.layout {
+            Layout::Values => self.values(f)?,
+            Layout::Kernels => self.kernels(f)?,
+        }
+        for note in self.notes {
+            writeln!(f, "  {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ItaniumReport {
+    fn values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
@@ -95,8 +125,42 @@ impl fmt::Display for ItaniumReport {
             );
             writeln!(f, "{}", line.trim_end())?;
         }
-        for note in self.notes {
-            writeln!(f, "  {note}")?;
+        Ok(())
+    }
+
+    /// Values of a kernel follow each other.
+    fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut measures: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !measures.contains(&row.measure.as_str()) {
+                measures.push(&row.measure);
+            }
+        }
+        write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
+        for measure in &measures {
+            write!(f, " {measure:>11}")?;
+        }
+        writeln!(f)?;
+        let mut of = "";
+        for rows in self
+            .rows
+            .chunk_by(|a, b| (&a.of, &a.kernel) == (&b.of, &b.kernel))
+        {
+            let Some(first) = rows.first() else {
+                continue;
+            };
+            let shown = if first.of == of { "" } else { &first.of };
+            of = &first.of;
+            let class = first.class.map(|class| class.to_string());
+            let class = class.unwrap_or_default();
+            write!(f, "  {shown:<16} {:<17} {class:<7}", first.kernel)?;
+            for measure in &measures {
+                let found = rows.iter().find(|row| row.measure == *measure);
+                let value = found.and_then(|row| Some((row.model?, row.decimals)));
+                let value = value.map(|(value, digits)| format!("{value:.digits$}"));
+                write!(f, " {:>11}", value.unwrap_or_else(|| "-".to_owned()))?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }

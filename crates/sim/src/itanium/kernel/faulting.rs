@@ -1,5 +1,6 @@
 //! Page faults: first touches and copies on write.
 
+use super::policies::Supply;
 use super::{CopyOnWrite, Kernel, Purge};
 use crate::itanium::ItaniumError;
 use crate::itanium::mmu::{Counters, Pte};
@@ -15,7 +16,7 @@ impl Kernel {
         address: u64,
         write: bool,
         work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
+    ) -> Result<Vec<Purge>, ItaniumError> {
         let page = self.settings.base.page_of(address);
         let space = self.space(process)?;
         let Some((_, mapping)) = space.mapping_of(page) else {
@@ -26,12 +27,19 @@ impl Kernel {
         }
         let entry = space.table.get(page).unwrap_or(Pte::sized(0));
         work.page_faults += 1;
-        if entry.present {
-            self.write_shared(process, page, entry, work).map(Some)
+        let purges = if entry.present {
+            vec![self.write_shared(process, page, entry, work)?]
         } else {
-            self.first_touch(process, page, entry.order, mapping.writable, work)?;
-            Ok(None)
-        }
+            match self.supply(&mapping) {
+                Supply::AsSized => {
+                    self.first_touch(process, page, entry.order, mapping.writable, work)?;
+                }
+                other => self.supply_page(process, page, other, work)?,
+            }
+            self.after_first_touch(process, page, work)?
+        };
+        self.note_use();
+        Ok(purges)
     }
 
     /// Memory for all of the page, or of the next smaller one that can be had (`do_anonymous_page` and `down_pte_sp`, thesis, section
@@ -47,19 +55,8 @@ impl Kernel {
         self.ensure_leaf(process, page)?;
         loop {
             let first = page & !((1 << order) - 1);
-            if let Some(frame) = self.buddy.allocate(order) {
-                let table = &mut self.space_mut(process)?.table;
-                for (page, frame) in (first..first + (1 << order)).zip(frame..) {
-                    let entry = Pte {
-                        frame,
-                        order,
-                        present: true,
-                        writable,
-                    };
-                    table.set(page, Some(entry));
-                }
-                self.statistics.faulted.add(order);
-                work.zeroed_bytes += self.settings.base.bytes() << order;
+            if let Some(frame) = self.allocate(order) {
+                self.fill(process, first, order, frame, writable, work)?;
                 return Ok(());
             }
             if order == 0 {
@@ -73,6 +70,44 @@ impl Kernel {
             }
             order = lower;
         }
+    }
+
+    /// Clears memory and enters it as a page.
+    pub(super) fn fill(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+        frame: u32,
+        writable: bool,
+        work: &mut Counters,
+    ) -> Result<(), ItaniumError> {
+        self.enter(process, first, order, frame, writable)?;
+        self.statistics.faulted.add(order);
+        work.zeroed_bytes += self.settings.base.bytes() << order;
+        Ok(())
+    }
+
+    /// Writes the entries of a page, whose leaves there are.
+    pub(super) fn enter(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+        frame: u32,
+        writable: bool,
+    ) -> Result<(), ItaniumError> {
+        let table = &mut self.space_mut(process)?.table;
+        for (page, frame) in (first..first + (1 << order)).zip(frame..) {
+            let entry = Pte {
+                frame,
+                order,
+                present: true,
+                writable,
+            };
+            table.set(page, Some(entry));
+        }
+        Ok(())
     }
 
     /// A write to a page that is there, in a mapping that allows it.
@@ -89,17 +124,26 @@ impl Kernel {
             self.set_writable(process, first, order, true)?;
             return Ok(purge);
         }
+        let all_or_none = self.is_unsplittable(page);
         let whole = order > 0 && self.settings.copy_on_write == CopyOnWrite::CopyLarge;
-        if whole {
+        if whole || all_or_none {
             if self.copy(process, first, order, work)? {
                 return Ok(purge);
             }
             self.statistics.failed.add(order);
         }
+        if all_or_none {
+            return Err(ItaniumError::OutOfMemory(process));
+        }
+        let shared = self.shared.contains_key(&entry.frame);
+        if shared && self.available() == 0 {
+            // Before anything has changed that would have to be purged.
+            return Err(ItaniumError::OutOfMemory(process));
+        }
         if order > 0 {
             self.split_to_base(process, first, order)?;
         }
-        if !self.shared.contains_key(&entry.frame) {
+        if !shared {
             self.set_writable(process, page, 0, true)?;
         } else if !self.copy(process, page, 0, work)? {
             return Err(ItaniumError::OutOfMemory(process));
@@ -115,7 +159,13 @@ impl Kernel {
         order: u8,
         work: &mut Counters,
     ) -> Result<bool, ItaniumError> {
-        let Some(frame) = self.buddy.allocate(order) else {
+        let from_pool = self.is_unsplittable(first);
+        let pool = self.pool.as_mut().filter(|_| from_pool);
+        let found = match pool {
+            Some(pool) => pool.allocate(),
+            None => self.allocate(order),
+        };
+        let Some(frame) = found else {
             return Ok(false);
         };
         for (page, frame) in (first..first + (1 << order)).zip(frame..) {
@@ -136,7 +186,8 @@ impl Kernel {
         Ok(true)
     }
 
-    /// Gives all of a range memory, as `mlock` does. Nothing of it comes into the TLB.
+    /// Gives all of a range memory, as `mlock` does. Nothing of it comes into the TLB. Adds what has to be purged, even
+    /// if it fails.
     ///
     /// # Errors
     /// No such process; a range that is none, or not all of it mapped; no memory.
@@ -145,6 +196,7 @@ impl Kernel {
         process: u32,
         address: u64,
         bytes: u64,
+        purges: &mut Vec<Purge>,
         work: &mut Counters,
     ) -> Result<(), ItaniumError> {
         let (first, pages) = self.range(address, bytes)?;
@@ -152,7 +204,8 @@ impl Kernel {
         for page in first..first + pages {
             let there = self.space(process)?.table.get(page);
             if !there.is_some_and(|entry| entry.present) {
-                self.fault(process, self.settings.base.address_of(page), false, work)?;
+                let address = self.settings.base.address_of(page);
+                purges.extend(self.fault(process, address, false, work)?);
             }
         }
         Ok(())

@@ -13,15 +13,16 @@ impl Kernel {
     pub fn fork(&mut self, parent: u32) -> Result<u32, ItaniumError> {
         let space = self.space(parent)?;
         let leaves = space.table.frames().count();
-        if leaves > self.buddy.free_frames() as usize {
+        if leaves > self.available() as usize {
             return Err(ItaniumError::OutOfMemory(parent));
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
-        let mappings = space.mappings.clone();
+        let (mappings, heap) = (space.mappings.clone(), space.heap);
         let (own, childs) = (self.context()?, self.context()?);
         let child = self.spaces.len() as u32;
         let mut copy = Space::new(self.settings.base, childs);
         copy.mappings = mappings;
+        copy.heap = heap;
         self.spaces.push(Some(copy));
         self.space_mut(parent)?.registers = own;
         for (page, entry) in entries {
@@ -36,6 +37,7 @@ impl Kernel {
             self.space_mut(parent)?.table.set(page, Some(both));
             self.space_mut(child)?.table.set(page, Some(both));
         }
+        self.note_use();
         Ok(child)
     }
 
@@ -46,6 +48,7 @@ impl Kernel {
     pub fn exit(&mut self, process: u32) -> Result<(), ItaniumError> {
         let space = self.spaces.get_mut(process as usize).and_then(Option::take);
         let space = space.ok_or(ItaniumError::Process(process))?;
+        self.unreserve_all(process);
         for (_, entry) in space.table.entries() {
             if entry.present {
                 self.release(entry.frame);

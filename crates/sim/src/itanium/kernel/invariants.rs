@@ -11,7 +11,7 @@ impl Kernel {
     /// # Errors
     /// The first contradiction found.
     pub fn check(&self) -> Result<(), Contradiction> {
-        self.buddy.check()?;
+        self.check_free()?;
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
         for space in self.spaces.iter().flatten() {
             self.check_entries(space)?;
@@ -46,12 +46,20 @@ impl Kernel {
                 )?;
             }
         }
-        for (block, order) in self.buddy.blocks() {
+        for frame in self.reservations.kept().chain(self.movable.iter().copied()) {
+            let before = owners.insert(frame, 1);
+            must(
+                before.is_none(),
+                "a frame that is kept for somebody, or somebody else's, is owned",
+                frame.into(),
+            )?;
+        }
+        for (block, order) in self.free_blocks() {
             let used = owners.range(block..block + (1 << order)).next();
             must(used.is_none(), "a frame is free and owned", block.into())?;
         }
-        let all = owners.len() as u32 + self.held + self.buddy.free_frames();
-        must(all == self.buddy.frames(), "a frame is lost", all.into())
+        let all = owners.len() as u32 + self.held + self.free_frames();
+        must(all == self.frames(), "a frame is lost", all.into())
     }
 
     fn check_entries(&self, space: &Space) -> Result<(), Contradiction> {
@@ -96,6 +104,7 @@ impl Kernel {
             let unsized_page = pages.find(|page| space.table.get(*page).is_none());
             if let Some(page) = unsized_page
                 .filter(|_| self.settings.orders.large() && mapping.backing == Backing::Anonymous)
+                .filter(|_| self.settings.policy.rules().sizes_at_map())
             {
                 must(false, "a page has no size", page)?;
             }

@@ -7,6 +7,7 @@ use crate::itanium::mmu::{Counters, Pte};
 
 impl Kernel {
     /// Maps memory that may be written to: at an address, rounded up to a whole page, or where there is room. Returns its first byte.
+    /// If the program says of what order its pages should be (`advised`), policies that listen to that do.
     ///
     /// # Errors
     /// No such process; a range that is none, or has something mapped already; no room; no memory for page tables.
@@ -16,12 +17,27 @@ impl Kernel {
         bytes: u64,
         at: Option<u64>,
         backing: Backing,
+        advised: Option<u8>,
         work: &mut Counters,
     ) -> Result<u64, ItaniumError> {
         let base = self.settings.base;
         let align = base.pages(self.settings.vm_align_bytes);
+        let preferred = advised.unwrap_or(0);
+        if backing == Backing::Anonymous && at.is_none() {
+            let (_, pages) = self.range(0, bytes)?;
+            let elsewhere = match self.map_on_pool(process, pages, preferred)? {
+                None => self.map_on_heap(process, pages, preferred, align)?,
+                pool => pool,
+            };
+            if let Some(first) = elsewhere {
+                return Ok(base.address_of(first));
+            }
+        }
         let space = self.space(process)?;
         let first = match at {
+            Some(address) if self.in_pool_region(address) => {
+                return Err(ItaniumError::Range { address, bytes });
+            }
             Some(address) if address <= u64::MAX - base.bytes() => {
                 self.range(address.next_multiple_of(base.bytes()), bytes)?.0
             }
@@ -43,6 +59,7 @@ impl Kernel {
             backing,
             pages,
             writable: true,
+            preferred,
         };
         self.space_mut(process)?.mappings.insert(first, mapping);
         self.size(process, first, pages, backing, work)?;
@@ -63,7 +80,7 @@ impl Kernel {
             Backing::Anonymous => self.settings.orders,
             Backing::File => Orders::BASE,
         };
-        if !orders.large() {
+        if !orders.large() || !self.settings.policy.rules().sizes_at_map() {
             return Ok(());
         }
         for (start, order) in orders.cover(first, pages, u8::MAX) {
@@ -90,6 +107,7 @@ impl Kernel {
     ) -> Result<Purge, ItaniumError> {
         let (first, pages) = self.range(address, bytes)?;
         let purge = self.purge(process, first, pages, true)?;
+        self.unreserve(process, first, pages);
         self.cut_out(process, first, pages)?;
         for page in first..first + pages {
             let table = &mut self.space_mut(process)?.table;
@@ -102,6 +120,7 @@ impl Kernel {
         }
         let mappings = &mut self.space_mut(process)?.mappings;
         mappings.retain(|start, _| !(first..first + pages).contains(start));
+        self.space_mut(process)?.cut_heap(first, pages);
         Ok(purge)
     }
 
@@ -183,7 +202,15 @@ impl Kernel {
     pub(super) fn range(&self, address: u64, bytes: u64) -> Result<(u64, u64), ItaniumError> {
         let base = self.settings.base;
         let offset = offset_of(address);
-        let right = address % base.bytes() == 0
+        let (unit, bytes) = match &self.pool {
+            Some(pool) if pool.has_region(address) => {
+                let unit = base.bytes() << pool.order();
+                // Lengths are rounded up, as those of other mappings are.
+                (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
+            }
+            _ => (base.bytes(), bytes),
+        };
+        let right = address % unit == 0
             && bytes > 0
             && bytes <= REGION_LIMIT
             && offset <= REGION_LIMIT - bytes;
@@ -206,5 +233,43 @@ impl Kernel {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Maps pages from the pool in their own region, if that is where they lie and the program asks for their order: the first page. Its
+    /// length is rounded up to whole pages of the pool.
+    fn map_on_pool(
+        &mut self,
+        process: u32,
+        pages: u64,
+        preferred: u8,
+    ) -> Result<Option<u64>, ItaniumError> {
+        let base = self.settings.base;
+        let pool = self.pool.as_ref().filter(|pool| pool.order() == preferred);
+        let Some((start, order)) = pool.and_then(|pool| Some((pool.region_start()?, pool.order())))
+        else {
+            return Ok(None);
+        };
+        let pages = pages.next_multiple_of(1 << order);
+        let space = self.space_mut(process)?;
+        let placed = space.place_from(base, start, pages, 1 << order);
+        let first = placed.ok_or(ItaniumError::NoRoom(process))?;
+        let mapping = Mapping {
+            backing: Backing::Anonymous,
+            pages,
+            writable: true,
+            preferred,
+        };
+        space.mappings.insert(first, mapping);
+        Ok(Some(first))
+    }
+
+    fn in_pool_region(&self, address: u64) -> bool {
+        let pool = self.pool.as_ref();
+        pool.is_some_and(|pool| pool.has_region(address))
+    }
+
+    /// Whether a page is in the pool's region, where there are no others than whole ones of the pool.
+    pub(super) fn is_unsplittable(&self, page: u64) -> bool {
+        self.in_pool_region(self.settings.base.address_of(page))
     }
 }

@@ -1,4 +1,7 @@
-//! The kernel's side: Linux 2.6.18 with transparent large pages by translation replication (thesis, chapter 5).
+//! The kernel's side: Linux 2.6.18 with transparent large pages by translation replication (thesis, chapter 5), or, on the same mechanisms,
+//! another system's rules for page sizes ([`policies`]).
+//!
+//! The thesis' rule:
 //!
 //! - `mmap` chooses page sizes: the largest that are aligned and fit, from the mapping's first page on. They are written into every base
 //!   page's entry, and never grow afterwards.
@@ -11,18 +14,28 @@
 //! reclaimed, and reads of untouched pages get memory as writes do (Linux would show them a page of zeros).
 
 mod buddy;
+mod coalescing;
+mod counting;
 mod faulting;
 mod forking;
+mod fragmenting;
+mod growing;
 mod invariants;
 mod mapping;
+mod memory;
 mod moving;
 mod page_table;
+pub mod policies;
+mod promoting;
 mod purge;
+mod reserving;
 mod space;
 mod splitting;
 mod statistics;
+mod supplying;
 
 pub use buddy::Buddy;
+pub use fragmenting::Fragmentation;
 pub use page_table::PageTable;
 pub use purge::Purge;
 pub use space::{Backing, Mapping, Space};
@@ -31,8 +44,13 @@ pub use statistics::{ByOrder, Statistics};
 use super::ItaniumError;
 use super::address::{BasePage, Orders};
 use super::mmu::RegionRegisters;
+use coalescing::Demand;
+use counting::{MissCounts, Window};
+use memory::ReservedPool;
+use policies::{Cover, Policy};
+use reserving::Reservations;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write to a large page does that several processes share since a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,6 +75,8 @@ pub struct KernelSettings {
     pub copy_on_write: CopyOnWrite,
     /// Memory of the machine.
     pub memory_bytes: u64,
+    /// How page sizes are chosen.
+    pub policy: Policy,
 }
 
 impl KernelSettings {
@@ -68,6 +88,7 @@ impl KernelSettings {
             vm_align_bytes: 0,
             copy_on_write: CopyOnWrite::Demote,
             memory_bytes: 2 << 30,
+            policy: Policy::Cover(Cover),
         }
     }
 
@@ -85,12 +106,21 @@ impl KernelSettings {
 pub struct Kernel {
     settings: KernelSettings,
     buddy: Buddy,
+    /// Memory set aside for large pages.
+    pool: Option<ReservedPool>,
+    reservations: Reservations,
     /// By process number; none where one has ended.
     spaces: Vec<Option<Space>>,
     /// Owners beside the first of frames that have some.
     shared: BTreeMap<u32, u32>,
     /// Frames that are somebody else's for good.
     held: u32,
+    /// Frames that are somebody else's and can be moved.
+    movable: BTreeSet<u32>,
+    /// What the daemon that moves pages together was asked for.
+    demand: Demand,
+    misses: MissCounts,
+    window: Window,
     /// Contexts that were handed out.
     contexts: u32,
     statistics: Statistics,
@@ -100,7 +130,7 @@ impl Kernel {
     /// Nothing runs.
     ///
     /// # Errors
-    /// Memory of less than a page or more than 2^31 of them.
+    /// Memory of less than a page or more than 2^31 of them; a policy that does not fit.
     pub fn new(settings: KernelSettings) -> Result<Self, ItaniumError> {
         let frames = settings.memory_bytes >> settings.base.shift();
         if !(1..=1 << 31).contains(&frames) {
@@ -109,12 +139,24 @@ impl Kernel {
                 allowed: "1 to 2^31 pages",
             });
         }
+        let rules = settings.policy.rules();
+        rules.check(&settings)?;
+        let pool = rules.pool();
+        let pool = pool.map(|pool| ReservedPool::new(pool, frames as u32));
+        let pool = pool.transpose()?;
+        let rest = pool.as_ref().map_or(frames as u32, ReservedPool::first);
         Ok(Self {
             settings,
-            buddy: Buddy::new(frames as u32),
+            buddy: Buddy::new(rest),
+            pool,
+            reservations: Reservations::default(),
             spaces: Vec::new(),
             shared: BTreeMap::new(),
             held: 0,
+            movable: BTreeSet::new(),
+            demand: Demand::default(),
+            misses: MissCounts::default(),
+            window: Window::default(),
             contexts: 0,
             statistics: Statistics::default(),
         })
@@ -152,21 +194,9 @@ impl Kernel {
         &self.statistics
     }
 
-    /// Free frames.
-    pub fn free_frames(&self) -> u32 {
-        self.buddy.free_frames()
-    }
-
     /// How it is set.
     pub fn settings(&self) -> &KernelSettings {
         &self.settings
-    }
-
-    /// Somebody else takes one frame out of every 2^order, so that no page of this order can be had.
-    pub fn fragment(&mut self, order: u8) {
-        for frame in (0..self.buddy.frames()).step_by(1 << order) {
-            self.held += u32::from(self.buddy.take(frame));
-        }
     }
 
     fn space_mut(&mut self, process: u32) -> Result<&mut Space, ItaniumError> {
@@ -181,27 +211,20 @@ impl Kernel {
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);
         }
-        Ok(RegionRegisters::of_context(self.contexts))
+        let registers = RegionRegisters::of_context(self.contexts);
+        Ok(match &self.pool {
+            Some(pool) => pool.region(registers),
+            None => registers,
+        })
     }
 
     /// There is a leaf for a page's entry.
     fn ensure_leaf(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
         if self.space(process)?.table.leaf_frame(page).is_none() {
-            let frame = self.buddy.allocate(0);
+            let frame = self.allocate(0);
             let frame = frame.ok_or(ItaniumError::OutOfMemory(process))?;
             self.space_mut(process)?.table.add_leaf(page, frame);
         }
         Ok(())
-    }
-
-    /// One owner less.
-    fn release(&mut self, frame: u32) {
-        match self.shared.get_mut(&frame) {
-            Some(1) => {
-                self.shared.remove(&frame);
-            }
-            Some(more) => *more -= 1,
-            None => self.buddy.free(frame, 1),
-        }
     }
 }

@@ -29,6 +29,13 @@ impl Kernel {
     ) -> Result<(u64, Option<Purge>), ItaniumError> {
         let base = self.settings.base;
         let (first, old_pages) = self.range(address, old_bytes)?;
+        if self.is_unsplittable(first) {
+            // As Linux refuses it for huge pages.
+            return Err(ItaniumError::Range {
+                address,
+                bytes: old_bytes,
+            });
+        }
         let (_, new_pages) = self.range(0, new_bytes)?;
         let space = self.space(process)?;
         let (start, mapping) = match space.mapping_of(first) {
@@ -60,7 +67,10 @@ impl Kernel {
         let align = base.pages(self.settings.vm_align_bytes);
         let to = space.place(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
+        // Memory first: nothing changes if there is none.
+        self.add_leaves(process, to, old_pages)?;
         let purge = self.purge(process, first, old_pages, true)?;
+        self.unreserve(process, first, old_pages);
         self.cut_out(process, first, old_pages)?;
         self.carry(&Move {
             process,
@@ -75,6 +85,7 @@ impl Kernel {
             ..mapping
         };
         mappings.insert(to, moved);
+        self.space_mut(process)?.cut_heap(first, old_pages);
         self.size(process, to + old_pages, more, mapping.backing, work)?;
         Ok((base.address_of(to), Some(purge)))
     }

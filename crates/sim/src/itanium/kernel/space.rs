@@ -1,5 +1,6 @@
 //! An address space: what is mapped, and where the next mapping goes.
 
+use super::growing::Heap;
 use super::page_table::PageTable;
 use crate::itanium::address::{BasePage, REGION_BITS, REGION_LIMIT};
 use crate::itanium::mmu::RegionRegisters;
@@ -27,6 +28,9 @@ pub struct Mapping {
     pub pages: u64,
     /// May be written to.
     pub writable: bool,
+    /// The order that its pages should have, if they can: as advised, or as a heap has earned it. 0 otherwise, and to policies that
+    /// choose by themselves.
+    pub preferred: u8,
 }
 
 /// The memory of a process.
@@ -38,6 +42,7 @@ pub struct Space {
     pub table: PageTable,
     /// Mappings by first page.
     pub mappings: BTreeMap<u64, Mapping>,
+    pub(super) heap: Heap,
 }
 
 impl Space {
@@ -47,6 +52,7 @@ impl Space {
             registers,
             table: PageTable::new(base),
             mappings: BTreeMap::new(),
+            heap: Heap::default(),
         }
     }
 
@@ -78,15 +84,20 @@ impl Space {
     /// The lowest place for so many pages: each mapping begins at a multiple of `align` pages after the one before
     /// (`arch_get_unmapped_area` and `superpage_vm_align`, thesis, section 5.5.4). None if the region is full.
     pub fn place(&self, base: BasePage, pages: u64, align: u64) -> Option<u64> {
+        self.place_from(base, FIRST_MAPPING, pages, align)
+    }
+
+    /// The same in another region, or from another place on.
+    pub fn place_from(&self, base: BasePage, start: u64, pages: u64, align: u64) -> Option<u64> {
         let aligned = |page: u64| page.next_multiple_of(align.max(1));
-        let mut at = aligned(base.page_of(FIRST_MAPPING));
-        for (first, mapping) in self.mappings.range(base.page_of(FIRST_MAPPING)..) {
+        let mut at = aligned(base.page_of(start));
+        for (first, mapping) in self.mappings.range(base.page_of(start)..) {
             if at + pages <= *first {
                 break;
             }
             at = at.max(aligned(first + mapping.pages));
         }
-        let end = base.page_of((1 << REGION_BITS) + REGION_LIMIT);
+        let end = base.page_of((start & !((1 << REGION_BITS) - 1)) + REGION_LIMIT);
         (at + pages <= end).then_some(at)
     }
 

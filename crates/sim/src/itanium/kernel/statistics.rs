@@ -1,4 +1,4 @@
-//! What the thesis' kernel counts of large pages (section 5.5.3).
+//! What the thesis' kernel counts of large pages (section 5.5.3), and what is counted of other policies.
 
 use serde::Serialize;
 
@@ -13,6 +13,17 @@ pub struct Statistics {
     pub failed: ByOrder,
     /// Split otherwise.
     pub demoted: ByOrder,
+    /// Made of smaller ones.
+    pub promoted: ByOrder,
+    /// Reservations that were given up.
+    pub given_up: u64,
+    /// Base pages that were moved to free larger blocks.
+    pub moved: u64,
+    /// Frames that were out of others' reach, at the most: programs' memory and page tables, and a pool whether used or not. What is reserved and not
+    /// used is not among them.
+    pub most_frames: u32,
+    /// Frames that were reserved and not used, at the most.
+    pub most_reserved: u32,
 }
 
 /// A number for each order of pages.
@@ -29,6 +40,12 @@ impl ByOrder {
         if let Some(count) = self.0.get_mut(order) {
             *count += 1;
         }
+    }
+
+    /// The largest order of which there are any.
+    pub fn largest(&self) -> Option<u8> {
+        let largest = self.0.iter().rposition(|count| *count > 0);
+        largest.map(|order| order as u8)
     }
 
     /// How many of this order.

@@ -28,14 +28,14 @@ impl Machine {
         // Of ids that nobody has any more, whatever is there is never found.
         let owned = |entry: &TlbEntry| regions.get(&entry.rid).copied();
         let in_tlb = self.mmu.tlb.entries().filter(|(_, pinned)| !pinned);
-        for entry in in_tlb.map(|(entry, _)| entry) {
+        let in_tlb = in_tlb.map(|(entry, _)| entry);
+        let in_hash = self.mmu.hash.iter().flat_map(|hash| hash.translations());
+        let sub_blocks = self.setup.processor.sub_block_order;
+        for entry in in_tlb.chain(in_hash) {
             if let Some(owner) = owned(&entry) {
-                self.check_translation(owner, entry)?;
-            }
-        }
-        for entry in self.mmu.hash.iter().flat_map(|hash| hash.translations()) {
-            if let Some(owner) = owned(&entry) {
-                self.check_translation(owner, entry)?;
+                for page in entry.pages(sub_blocks) {
+                    self.check_translation(owner, page)?;
+                }
             }
         }
         let counters = &self.counters;

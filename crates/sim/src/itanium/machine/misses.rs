@@ -16,28 +16,43 @@ impl Machine {
         let base = self.setup.kernel.base;
         let page = base.page_of(address);
         let offset = offset_of(address);
+        let walked = self.kernel.walked_entry(process, page)?;
         let space = self.kernel.space(process)?;
         let rid = space.registers.rid(address);
+        let preferred = space.registers.preferred(address);
         let Some(entry) = space.table.get(page).filter(|entry| entry.present) else {
             return Ok(false);
         };
         if miss == Miss::Table {
-            let leaf = space.table.leaf_frame(page);
+            let leaf = space.table.leaf_frame(walked);
             let table = TlbEntry {
                 rid,
-                page: base.page_of(base.entry_offset(offset)),
+                page: base.page_of(base.entry_offset(offset >> preferred)),
                 shift: base.shift(),
                 frame: leaf.unwrap_or(0),
                 writable: true,
+                parts: TlbEntry::WHOLE,
             };
             debug_assert!(leaf.is_some());
             self.mmu.tlb.insert(table);
         }
-        let translation = self.mmu.translation(rid, offset, entry);
+        let entry_of = |address| {
+            let entry = space.table.get(base.page_of(address));
+            entry.unwrap_or(Pte::sized(0))
+        };
+        let translation = self.mmu.translation(rid, address, entry, &entry_of);
         if let Walker::LongFormat { fill, .. } = self.setup.walker {
-            self.enter(fill, base.page_of(offset), entry, translation);
+            // Where the preferred size is larger, the table is indexed by that.
+            let indexed = Pte {
+                order: entry.order.saturating_sub(preferred),
+                ..entry
+            };
+            let page = base.page_of(offset >> preferred);
+            // What is entered for one page must go when that page does.
+            let order = self.setup.processor.sub_block_order;
+            self.enter(fill, page, indexed, translation.only(offset, order));
         }
-        self.mmu.tlb.insert(translation);
+        self.mmu.tlb.fill(translation, offset);
         Ok(true)
     }
 

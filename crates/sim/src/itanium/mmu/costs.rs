@@ -1,5 +1,6 @@
 //! What translation and the kernel's work on it cost.
 
+use super::Walker;
 use serde::Serialize;
 
 /// Cycles of a processor of 1.5 GHz, for each time that something happens.
@@ -34,12 +35,17 @@ pub struct Costs {
     pub l1_refill: f64,
     /// The kernel's page-fault handler, without clearing memory: LMBench, 1.00 us (appendix B).
     pub page_fault: f64,
-    /// One page-table entry is given a size. Chosen: a store.
+    /// One page-table entry is given a size, at `mmap` or as a page is made of smaller ones. Chosen: a store.
     pub sized_entry: f64,
     /// A byte is cleared: 2,178 MB/s (LMBench's bzero, appendix B).
     pub zeroed_byte: f64,
     /// A byte is copied: 721 MB/s (LMBench's bcopy, appendix B).
     pub copied_byte: f64,
+    /// The kernel makes a page of smaller ones, or moves one, without copying it: entries are found and purged. Chosen: as a page fault.
+    pub remap: f64,
+    /// The miss handler counts a miss for one page size. Chosen: an L3 hit of 14 cycles, as in `hash_entry`, for the counter, which nothing has
+    /// touched since the last miss there.
+    pub counted_miss: f64,
 }
 
 /// A 1.5 GHz Itanium 2 in an HP rx2600 (thesis, sections 4.2 and 6.3).
@@ -56,4 +62,17 @@ pub const RX2600_COSTS: Costs = Costs {
     sized_entry: 1.0,
     zeroed_byte: 0.689,
     copied_byte: 2.08,
+    remap: 1500.0,
+    counted_miss: 14.0,
 };
+
+impl Costs {
+    /// A miss that software fills, as the kernel sets the walker.
+    pub fn software(&self, walker: Walker) -> f64 {
+        match walker {
+            Walker::None => self.software_none,
+            Walker::ShortFormat => self.software_short,
+            Walker::LongFormat { .. } => self.software_long,
+        }
+    }
+}

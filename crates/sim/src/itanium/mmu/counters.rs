@@ -28,12 +28,16 @@ pub struct Counters {
     pub hash_entries: u64,
     /// Entries of the hash table that were written over another translation.
     pub hash_collisions: u64,
-    /// Page-table entries that were given a size at `mmap`.
+    /// Page-table entries that were given a size, at `mmap` or as pages were made of smaller ones.
     pub sized_entries: u64,
-    /// Bytes cleared at page faults.
+    /// Bytes cleared, at page faults or as pages were made larger than what was there.
     pub zeroed_bytes: u64,
-    /// Bytes copied on write.
+    /// Bytes copied: on write, into larger pages, out of the way.
     pub copied_bytes: u64,
+    /// Pages made of smaller ones, and pages moved.
+    pub remaps: u64,
+    /// Misses counted by a policy, once for each page size.
+    pub counted_misses: u64,
 }
 
 impl Counters {
@@ -55,20 +59,23 @@ impl Counters {
             sized_entries: self.sized_entries - before.sized_entries,
             zeroed_bytes: self.zeroed_bytes - before.zeroed_bytes,
             copied_bytes: self.copied_bytes - before.copied_bytes,
+            remaps: self.remaps - before.remaps,
+            counted_misses: self.counted_misses - before.counted_misses,
         }
     }
 
     /// Cycles in second-level misses.
     pub fn miss_cycles(&self, costs: &Costs, walker: Walker) -> f64 {
-        let (hardware, software) = match walker {
-            Walker::None => (0.0, costs.software_none),
-            Walker::ShortFormat => (costs.walker_short, costs.software_short),
-            Walker::LongFormat { .. } => (costs.walker_long, costs.software_long),
+        let hardware = match walker {
+            Walker::None => 0.0,
+            Walker::ShortFormat => costs.walker_short,
+            Walker::LongFormat { .. } => costs.walker_long,
         };
         self.walker as f64 * hardware
-            + self.software as f64 * software
+            + self.software as f64 * costs.software(walker)
             + self.nested as f64 * costs.nested
             + self.hash_entries as f64 * costs.hash_entry
+            + self.counted_misses as f64 * costs.counted_miss
     }
 
     /// Cycles of everything.
@@ -80,6 +87,7 @@ impl Counters {
             + self.sized_entries as f64 * costs.sized_entry
             + self.zeroed_bytes as f64 * costs.zeroed_byte
             + self.copied_bytes as f64 * costs.copied_byte
+            + self.remaps as f64 * costs.remap
     }
 
     /// Share of references that missed no second-level TLB, in per cent. None without references.

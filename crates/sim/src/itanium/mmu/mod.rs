@@ -42,6 +42,7 @@ pub enum Miss {
 pub struct Mmu {
     base: BasePage,
     walker: Walker,
+    sub_block_order: u8,
     l1: Associative,
     /// The second-level TLB.
     pub tlb: Tlb,
@@ -62,7 +63,8 @@ impl Mmu {
         seed: u64,
     ) -> Result<Self, ItaniumError> {
         processor.check(walker)?;
-        let mut tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
+        let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
+        let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
         for page in 0..walker.pinned() + more_pinned {
             tlb.pin(TlbEntry {
                 rid: KERNEL_RID,
@@ -70,11 +72,13 @@ impl Mmu {
                 shift: PINNED_SHIFT,
                 frame: 0,
                 writable: true,
+                parts: TlbEntry::WHOLE,
             })?;
         }
         Ok(Self {
             base,
             walker,
+            sub_block_order: processor.sub_block_order,
             l1: Associative::new(processor.l1_entries),
             tlb,
             hash: match walker {
@@ -94,10 +98,11 @@ impl Mmu {
         registers: &RegionRegisters,
         address: u64,
         counters: &mut Counters,
-        entry_of: impl FnOnce(u64) -> Pte,
+        entry_of: impl Fn(u64) -> Pte,
     ) -> Result<TlbEntry, Miss> {
         let rid = registers.rid(address);
         let offset = offset_of(address);
+        let preferred = registers.preferred(address);
         if let Some(entry) = self.tlb.lookup(rid, offset) {
             return Ok(entry);
         }
@@ -105,23 +110,23 @@ impl Mmu {
         let found = match self.walker {
             Walker::None => return Err(Miss::Entry),
             Walker::ShortFormat => {
-                let table = self.base.entry_offset(offset);
+                let table = self.base.entry_offset(offset >> preferred);
                 if self.tlb.lookup(rid, table).is_none() {
                     return Err(Miss::Table);
                 }
                 let pte = entry_of(address);
-                pte.valid_for_walker()
-                    .then(|| self.translation(rid, offset, pte))
+                pte.valid_for_walker(preferred)
+                    .then(|| self.translation(rid, address, pte, &entry_of))
             }
             Walker::LongFormat { .. } => {
-                let page = self.base.page_of(offset);
+                let page = self.base.page_of(offset >> preferred);
                 self.hash.as_ref().and_then(|hash| hash.find(rid, page))
             }
         };
         match found {
             Some(entry) => {
                 counters.walker += 1;
-                self.tlb.insert(entry);
+                self.tlb.fill(entry, offset);
                 Ok(entry)
             }
             None => {
@@ -147,8 +152,41 @@ impl Mmu {
         counters.l1_refills += u64::from(missed || !here);
     }
 
-    /// What a page-table entry says of the page that holds an address of a region.
-    pub fn translation(&self, rid: u32, offset: u64, pte: Pte) -> TlbEntry {
+    /// What a page-table entry says of the page that holds an address. In a TLB with sub-blocks, if it lies in memory as a part of a block would: all
+    /// of the block that does, and may be written to alike. (The entries of 16 pages are in one line of the cache. What a miss
+    /// brings in is not in the abstract of Talluri and Hill's paper; chosen.)
+    pub fn translation(
+        &self,
+        rid: u32,
+        address: u64,
+        pte: Pte,
+        entry_of: &impl Fn(u64) -> Pte,
+    ) -> TlbEntry {
+        let offset = offset_of(address);
+        let block = self.sub_block_order;
+        let place = |page: u64| (page & ((1 << block) - 1)) as u32;
+        let lies_right = |page: u64, pte: Pte| {
+            pte.present && pte.order == 0 && pte.frame & ((1 << block) - 1) == place(page)
+        };
+        let page = self.base.page_of(address);
+        if block > 0 && lies_right(page, pte) {
+            let frame = pte.frame - place(page);
+            let parts = (0..1 << block).filter(|part| {
+                let page = (page >> block << block) + u64::from(*part);
+                let other = entry_of(self.base.address_of(page));
+                let alike = other.writable == pte.writable;
+                lies_right(page, other) && alike && other.frame == frame + part
+            });
+            let shift = self.base.shift() + u32::from(block);
+            return TlbEntry {
+                rid,
+                page: offset >> shift,
+                shift,
+                frame,
+                writable: pte.writable,
+                parts: parts.fold(0, |parts, part| parts | 1 << part),
+            };
+        }
         let shift = self.base.shift() + u32::from(pte.order);
         TlbEntry {
             rid,
@@ -157,6 +195,7 @@ impl Mmu {
             // Frames of a large page lie in order: the first is that of the first page.
             frame: pte.frame & !((1 << pte.order) - 1),
             writable: pte.writable,
+            parts: TlbEntry::WHOLE,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Processors as data.
 
-use super::{Costs, RX2600_COSTS};
+use super::{Costs, RX2600_COSTS, TlbEntry};
 use crate::itanium::ItaniumError;
 use serde::Serialize;
 
@@ -75,6 +75,10 @@ pub struct Processor {
     pub l2_entries: u32,
     /// Which of these makes room.
     pub replacement: Replacement,
+    /// If not 0: an entry for a base page is for a block of 2^this of them, with a bit for each that is there and one frame number for all. Pages
+    /// share it that lie in an aligned block of memory as they do in theirs (partial sub-blocks: Talluri and Hill, ASPLOS 1994, with
+    /// 16). Itanium's TLB has none.
+    pub sub_block_order: u8,
     /// What things cost.
     pub costs: Costs,
 }
@@ -87,6 +91,7 @@ pub const MADISON: Processor = Processor {
     l1_entries: 32,
     l2_entries: 128,
     replacement: Replacement::Lru,
+    sub_block_order: 0,
     costs: RX2600_COSTS,
 };
 
@@ -107,6 +112,11 @@ impl Processor {
             (8..=255).contains(&self.l2_entries),
             "the number of second-level TLB entries",
             "8 to 255",
+        )?;
+        must(
+            self.sub_block_order <= TlbEntry::MOST_SUB_BLOCKS,
+            "the sub-blocks of a TLB entry",
+            "up to 16, as an order up to 4",
         )?;
         match walker {
             Walker::LongFormat { entries, .. } => must(

@@ -25,9 +25,9 @@ impl Pte {
         }
     }
 
-    /// Whether the short format's walker takes it: the kernel keeps entries of large pages invalid for it, as it would
-    /// insert them with the region's page size (section 5.4.1).
-    pub const fn valid_for_walker(self) -> bool {
-        self.present && self.order == 0
+    /// Whether the short format's walker takes it in a region of this preferred page size: the kernel keeps entries of all other pages
+    /// invalid for it, as it would insert them with that size (section 5.4.1).
+    pub const fn valid_for_walker(self, preferred: u8) -> bool {
+        self.present && self.order == preferred
     }
 }

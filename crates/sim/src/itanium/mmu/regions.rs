@@ -1,13 +1,15 @@
-//! Region registers and region ids.
+//! Region registers: region ids and preferred page sizes.
 
 use crate::itanium::address::region_of;
 
-/// The region id in each of a process's eight region registers. Two registers of the same id, of whichever processes and regions,
+/// A process's eight region registers. Two ids that are the same, of whichever processes and regions,
 /// show the same memory: the region's number is no part of what the TLB compares (thesis, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRegisters {
     /// By region, of 24 bits.
     pub rids: [u32; 8],
+    /// Page sizes for which the hardware's walker takes what it finds, by region, as orders over the base page.
+    preferred: [u8; 8],
 }
 
 impl RegionRegisters {
@@ -25,7 +27,25 @@ impl RegionRegisters {
         for (rid, region) in rids.iter_mut().zip(0..) {
             *rid = redistribute(context << 3 | region);
         }
-        Self { rids }
+        Self {
+            rids,
+            preferred: [0; 8],
+        }
+    }
+
+    /// The same with another preferred page size for a region (0 to 7).
+    #[must_use]
+    pub fn preferring(mut self, region: usize, order: u8) -> Self {
+        if let Some(preferred) = self.preferred.get_mut(region) {
+            *preferred = order;
+        }
+        self
+    }
+
+    /// The preferred page size of the region of an address, as an order over the base page.
+    #[inline]
+    pub fn preferred(&self, address: u64) -> u8 {
+        self.preferred.get(region_of(address)).copied().unwrap_or(0)
     }
 
     /// The id of the region of an address.

@@ -20,13 +20,58 @@ pub struct TlbEntry {
     pub frame: u32,
     /// May be written to.
     pub writable: bool,
+    /// Which parts of the page are there, one bit for each sub-block. All of them of entries that have none.
+    pub parts: u32,
 }
 
 impl TlbEntry {
+    /// log2 of the most sub-blocks.
+    pub const MOST_SUB_BLOCKS: u8 = 4;
+    /// Nothing is missing.
+    pub const WHOLE: u32 = u32::MAX;
+
     /// Whether it shares an address with `start` to `end` of a region.
     fn overlaps(&self, rid: u32, start: u64, end: u64) -> bool {
         let first = self.page << self.shift;
         self.rid == rid && first < end && start < first + (1 << self.shift)
+    }
+
+    /// Whether the byte is in a part that is there, in a TLB with 2^order sub-blocks. It is in the page.
+    fn holds(&self, offset: u64, order: u8) -> bool {
+        self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
+    }
+
+    /// Number of the part of a byte.
+    fn part_of(&self, offset: u64, order: u8) -> u64 {
+        offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
+    }
+
+    /// Without the parts beside that of a byte.
+    #[must_use]
+    pub fn only(self, offset: u64, order: u8) -> Self {
+        match self.parts {
+            Self::WHOLE => self,
+            parts => Self {
+                parts: parts & 1 << self.part_of(offset, order),
+                ..self
+            },
+        }
+    }
+
+    /// The parts that are there, as entries without sub-blocks.
+    pub fn pages(&self, order: u8) -> Vec<Self> {
+        if self.parts == Self::WHOLE {
+            return vec![*self];
+        }
+        let there = (0..1u32 << order).filter(|part| self.parts >> part & 1 != 0);
+        let page = |part: u32| Self {
+            page: (self.page << order) + u64::from(part),
+            shift: self.shift - u32::from(order),
+            frame: self.frame + part,
+            parts: Self::WHOLE,
+            ..*self
+        };
+        there.map(page).collect()
     }
 }
 
@@ -50,6 +95,7 @@ pub struct Tlb {
     rng: Rng,
     /// The first places are pinned.
     pinned: usize,
+    sub_block_order: u8,
 }
 
 impl Tlb {
@@ -68,6 +114,16 @@ impl Tlb {
             clock: 0,
             rng: Rng::new(seed, 0x71b),
             pinned: 0,
+            sub_block_order: 0,
+        }
+    }
+
+    /// The same with 2^order sub-blocks in entries that are made for them.
+    #[must_use]
+    pub fn with_sub_blocks(self, order: u8) -> Self {
+        Self {
+            sub_block_order: order,
+            ..self
         }
     }
 
@@ -80,17 +136,16 @@ impl Tlb {
             sizes &= sizes - 1;
             let page = offset >> shift;
             let entries = &self.entries;
+            let order = self.sub_block_order;
             let same = |place: u8| {
                 let entry = entries.get(usize::from(place)).and_then(Option::as_ref);
-                entry.is_some_and(|e| e.page == page && e.shift == shift && e.rid == rid)
+                entry.is_some_and(|e| {
+                    e.page == page && e.shift == shift && e.rid == rid && e.holds(offset, order)
+                })
             };
             if let Some(found) = self.index.find(rid, page, shift, same) {
                 let place = usize::from(found);
-                self.referenced[place] = true;
-                if self.replacement == Replacement::Lru {
-                    self.clock += 1;
-                    self.stamps[place] = self.clock;
-                }
+                self.use_place(place);
                 return self.entries[place];
             }
         }
@@ -100,13 +155,7 @@ impl Tlb {
     /// Puts an entry in; if there is no room, another one goes. No entry may overlap it: real processors stop with a
     /// machine check.
     pub fn insert(&mut self, entry: TlbEntry) {
-        debug_assert!(
-            self.entries().all(|(other, _)| {
-                let start = entry.page << entry.shift;
-                !other.overlaps(entry.rid, start, start + (1 << entry.shift))
-            }),
-            "{entry:?} overlaps"
-        );
+        debug_assert!(!self.overlapped(&entry), "{entry:?} overlaps");
         let place = match self.free.pop() {
             Some(place) => usize::from(place),
             None => {
@@ -116,6 +165,81 @@ impl Tlb {
             }
         };
         self.put(place, entry);
+    }
+
+    /// Puts in what a miss has brought, for a byte that is in it. Parts of a block join those that are here already, if they lie in
+    /// memory and may be written to as they do; else the part that was missed gets an entry of its own.
+    pub fn fill(&mut self, mut entry: TlbEntry, offset: u64) {
+        if entry.parts == TlbEntry::WHOLE {
+            return self.insert(entry);
+        }
+        let order = self.sub_block_order;
+        for page in entry.pages(order) {
+            let start = page.page << page.shift;
+            if self.place_of(page.rid, page.page, page.shift).is_some() {
+                entry.parts &= !(1 << entry.part_of(start, order));
+            }
+        }
+        let place = self.place_of(entry.rid, entry.page, entry.shift);
+        let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
+        let Some((place, block)) = place.zip(block) else {
+            return self.insert(entry);
+        };
+        if (block.frame, block.writable) == (entry.frame, entry.writable) {
+            block.parts |= entry.parts;
+            self.use_place(place);
+        } else if let Some(part) = entry.only(offset, order).pages(order).first() {
+            self.insert(*part);
+        }
+    }
+
+    /// Where the entry of a page of this size is, whichever of its parts are there.
+    fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
+        let same = |place: u8| {
+            let entry = self.entries.get(usize::from(place));
+            let entry = entry.and_then(Option::as_ref);
+            entry.is_some_and(|e| (e.rid, e.page, e.shift) == (rid, page, shift))
+        };
+        self.index.find(rid, page, shift, same).map(usize::from)
+    }
+
+    fn use_place(&mut self, place: usize) {
+        self.referenced[place] = true;
+        if self.replacement == Replacement::Lru {
+            self.clock += 1;
+            self.stamps[place] = self.clock;
+        }
+    }
+
+    /// Whether another entry is for some of its bytes.
+    fn overlapped(&self, entry: &TlbEntry) -> bool {
+        let order = self.sub_block_order;
+        let start = entry.page << entry.shift;
+        let around = self.entries();
+        let mut around = around
+            .filter(|(other, _)| other.overlaps(entry.rid, start, start + (1 << entry.shift)));
+        around.any(|(other, _)| {
+            let (own, others) = (entry.pages(order), other.pages(order));
+            own.iter().any(|own| {
+                let start = own.page << own.shift;
+                let end = start + (1 << own.shift);
+                others
+                    .iter()
+                    .any(|other| other.overlaps(own.rid, start, end))
+            })
+        })
+    }
+
+    /// The order, over base pages of 2^shift bytes, of the smallest aligned page around one of an address that something in the TLB is for as
+    /// well. None if there is nothing of this region in it.
+    pub fn nearest(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
+        let page = offset >> shift;
+        let entries = self.entries.iter().flatten().filter(|e| e.rid == rid);
+        let orders = entries.map(|entry| {
+            let first = entry.page << entry.shift >> shift;
+            u64::BITS - (page ^ first).leading_zeros()
+        });
+        orders.min()
     }
 
     /// Puts in an entry that never goes.
@@ -214,6 +338,7 @@ mod tests {
             shift,
             frame: 0,
             writable: true,
+            parts: TlbEntry::WHOLE,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Many processes (section 4.3.3).
 
-use super::{Kernel, Measure, Row, Table, row};
+use super::{Kernel, Layout, Measure, Row, Table, row};
 use hawkeye_sim::itanium::workloads::{Contention, Workload};
 
 /// Numbers of processes.
@@ -32,6 +32,7 @@ fn rows() -> Vec<Row> {
 pub(super) const CONTENTION: Table = Table {
     name: "contention",
     shows: "processes that go over ten pages each, in turn (figure 4.5, whose values are lost)",
+    layout: Layout::Values,
     rows,
     notes: &[
         "The text says, and the model shows: the long format leaves programs more entries, so its misses begin with more processes; its walker fills all of them. The text says, and the model \

@@ -1,11 +1,12 @@
 //! The walkers' best and worst cases (section 4.3).
 
-use super::{Kernel, Measure, Table, row};
+use super::{Kernel, Layout, Measure, Table, row};
 use hawkeye_sim::itanium::workloads::{Linear, Sparse, Workload};
 
 pub(super) const SPARSE: Table = Table {
     name: "sparse",
     shows: "a page every 32 MiB, 512 of them, three times (figure 4.1); and so often that only misses count",
+    layout: Layout::Values,
     rows: || {
         let thesis = Workload::Sparse(Sparse::THESIS);
         let aliased = Workload::Sparse(Sparse {
@@ -45,6 +46,7 @@ pub(super) const SPARSE: Table = Table {
 pub(super) const LINEAR: Table = Table {
     name: "linear",
     shows: "a GiB, page by page (table 4.2)",
+    layout: Layout::Values,
     rows: || {
         let linear = Workload::Linear(Linear::THESIS);
         let (sf, lf) = (Kernel::SF, Kernel::LF);

@@ -1,6 +1,6 @@
 //! An ablation that the thesis does not have: what the kernel enters of a large page into the hash table (section 5.4.1).
 
-use super::{Kernel, Measure, Row, Table, row};
+use super::{Kernel, Layout, Measure, Row, Table, row};
 use hawkeye_sim::itanium::mmu::Fill;
 use hawkeye_sim::itanium::workloads::{Tlbcover, Vortex, Workload};
 
@@ -32,6 +32,7 @@ fn rows() -> Vec<Row> {
 pub(super) const FILL: Table = Table {
     name: "fill",
     shows: "what the kernel enters of a large page into the hash table: its first base page's entry (as in the thesis), that which was missed, all, none",
+    layout: Layout::Values,
     rows,
     notes: &[
         "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then save page faults, too.",

@@ -1,6 +1,6 @@
 //! mcf, fastest with large pages (section 6.3.5).
 
-use super::{Kernel, Measure, Table, measured, page_orders};
+use super::{Kernel, Layout, Measure, Table, measured, page_orders};
 use hawkeye_sim::itanium::workloads::{Mcf, Workload};
 
 const WORKLOAD: Workload = Workload::Mcf(Mcf::THESIS);
@@ -13,6 +13,7 @@ const LF_LP: Kernel = Kernel::LF_LP;
 pub(super) const MCF: Table = Table {
     name: "mcf",
     shows: "a model of mcf: large arrays from end to end (tables 6.7 and 6.8, figures 4.6b and 6.8b)",
+    layout: Layout::Values,
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
@@ -41,6 +42,7 @@ pub(super) const MCF: Table = Table {
 pub(super) const PAGES: Table = Table {
     name: "mcf-pages",
     shows: "mcf: sizes of pages that it was given (table 6.9)",
+    layout: Layout::Values,
     rows: || {
         page_orders(
             WORKLOAD,

@@ -4,16 +4,17 @@ mod contention;
 mod extremes;
 mod fill;
 mod mcf;
+mod policies;
 mod tlbcover;
 mod transpose;
 mod vortex;
 
-use super::{Kernel, Measure, Row, Table};
+use super::{Kernel, Layout, Measure, Row, Table};
 use crate::simulated::paper::Published;
 use hawkeye_sim::itanium::workloads::Workload;
 
 /// All of them.
-pub const TABLES: [Table; 12] = [
+pub const TABLES: [Table; 15] = [
     extremes::SPARSE,
     extremes::LINEAR,
     contention::CONTENTION,
@@ -26,6 +27,9 @@ pub const TABLES: [Table; 12] = [
     mcf::MCF,
     mcf::PAGES,
     fill::FILL,
+    policies::POLICIES,
+    policies::FRAGMENTED,
+    policies::PUBLISHED,
 ];
 
 /// Rows: one measure of one workload, for some kernels.

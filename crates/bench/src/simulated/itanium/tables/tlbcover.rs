@@ -1,6 +1,6 @@
 //! Tlbcover (section 6.2.2).
 
-use super::{Kernel, Measure, Row, Table, row};
+use super::{Kernel, Layout, Measure, Row, Table, row};
 use hawkeye_sim::itanium::address::BasePage;
 use hawkeye_sim::itanium::workloads::{Tlbcover, Workload};
 
@@ -32,6 +32,7 @@ fn runs(row: impl Fn(&str, Workload, usize) -> Vec<Row>) -> Vec<Row> {
 pub(super) const COVERAGE: Table = Table {
     name: "tlbcover-coverage",
     shows: "Tlbcover: misses that the short format's walker fills (figure 6.4b)",
+    layout: Layout::Values,
     rows: || {
         runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
@@ -52,6 +53,7 @@ pub(super) const COVERAGE: Table = Table {
 pub(super) const SPEED_UP: Table = Table {
     name: "tlbcover",
     shows: "Tlbcover: speed-up of large pages, over the kernel with the same base page (table 6.2)",
+    layout: Layout::Values,
     rows: || {
         runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {

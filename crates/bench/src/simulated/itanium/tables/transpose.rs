@@ -1,11 +1,12 @@
 //! Matrix transposition (section 6.2.1).
 
-use super::{Kernel, Measure, Table, row};
+use super::{Kernel, Layout, Measure, Table, row};
 use hawkeye_sim::itanium::workloads::{Transpose, Workload};
 
 pub(super) const TRANSPOSE: Table = Table {
     name: "transpose",
     shows: "matrices, read by rows and written by columns (table 6.1)",
+    layout: Layout::Values,
     rows: || {
         let workload = Workload::Transpose(Transpose {
             step: 128,

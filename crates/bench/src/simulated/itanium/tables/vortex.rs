@@ -1,6 +1,6 @@
 //! vortex, slowest with large pages (section 6.3).
 
-use super::{Kernel, Measure, Table, measured, page_orders, row};
+use super::{Kernel, Layout, Measure, Table, measured, page_orders, row};
 use hawkeye_sim::itanium::workloads::{Vortex, Workload};
 
 const WORKLOAD: Workload = Workload::Vortex(Vortex::THESIS);
@@ -13,6 +13,7 @@ const LF_LP: Kernel = Kernel::LF_LP;
 pub(super) const VORTEX: Table = Table {
     name: "vortex",
     shows: "a model of vortex: small blocks all over (table 6.5, figures 4.6b, 6.8b and 6.13)",
+    layout: Layout::Values,
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
@@ -44,6 +45,7 @@ pub(super) const VORTEX: Table = Table {
 pub(super) const MISS_COST: Table = Table {
     name: "miss-cost",
     shows: "what a miss costs on vortex, by pinning TLB entries (table 6.3)",
+    layout: Layout::Values,
     rows: || {
         let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
         let counted = further.map(|(kernel, _)| (kernel, None));
@@ -63,6 +65,7 @@ pub(super) const MISS_COST: Table = Table {
 pub(super) const PAGES: Table = Table {
     name: "vortex-pages",
     shows: "vortex: sizes of pages that it was given (table 6.6)",
+    layout: Layout::Values,
     rows: || page_orders(WORKLOAD, &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)]),
     notes: &["Chosen: lengths of blocks, for this table. None is long enough for order 6."],
 };

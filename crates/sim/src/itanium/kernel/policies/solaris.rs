@@ -1,0 +1,22 @@
+//! Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`.
+
+use super::{Class, FirstTouch, PagePolicy, Supply, Within};
+use serde::Serialize;
+
+/// A program, or its administrator, prefers a page size for a mapping; the kernel tries it at the first touch, and then smaller
+/// ones. The thesis has it among the global ones, beside Solaris' older shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Solaris;
+
+impl PagePolicy for Solaris {
+    fn class(&self) -> Class {
+        Class::Global
+    }
+
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        Supply::Page {
+            order: touch.preferred,
+            within: Within::Mapping,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Reservations: memory that is kept for pages around one that was touched.
+
+use super::Kernel;
+use std::collections::BTreeMap;
+
+/// An extent of memory for as many aligned pages.
+#[derive(Clone, Debug)]
+struct Reservation {
+    order: u8,
+    frame: u32,
+    /// By place: whether a page has had this frame. It never comes back: whoever frees it, frees it for everybody.
+    handed_out: Vec<bool>,
+    unused: u32,
+    /// When a page last got memory from it.
+    last: u64,
+}
+
+/// All of them, by process and first page. One of which nothing is kept any more says how far pages can grow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reservations {
+    all: BTreeMap<(u32, u64), Reservation>,
+    unused: u32,
+    clock: u64,
+}
+
+impl Reservations {
+    /// The order of the one that a page lies in.
+    pub(super) fn order(&self, process: u32, page: u64) -> Option<u8> {
+        let first = self.of(process, page)?;
+        let reservation = self.all.get(&(process, first))?;
+        Some(reservation.order)
+    }
+
+    /// Frames that are in no use.
+    pub(super) fn unused(&self) -> u32 {
+        self.unused
+    }
+
+    /// The first page of the one that has room for a page, or had.
+    pub(super) fn of(&self, process: u32, page: u64) -> Option<u64> {
+        let mut before = self.all.range((process, 0)..=(process, page));
+        let ((_, first), reservation) = before.next_back()?;
+        (page < first + (1 << reservation.order)).then_some(*first)
+    }
+
+    /// Whether any is for one of the pages.
+    pub(super) fn overlap(&self, process: u32, first: u64, pages: u64) -> bool {
+        let mut before = self.all.range((process, 0)..(process, first + pages));
+        let last = before.next_back();
+        last.is_some_and(|((_, start), known)| start + (1 << known.order) > first)
+    }
+
+    fn add(&mut self, process: u32, first: u64, order: u8, frame: u32) {
+        self.unused += 1 << order;
+        let reservation = Reservation {
+            order,
+            frame,
+            handed_out: vec![false; 1 << order],
+            unused: 1 << order,
+            last: 0,
+        };
+        self.all.insert((process, first), reservation);
+    }
+
+    /// The frame for a page, now the page's; none if somebody had it before.
+    fn hand_out(&mut self, process: u32, first: u64, page: u64) -> Option<u32> {
+        self.clock += 1;
+        let reservation = self.all.get_mut(&(process, first))?;
+        let place = (page - first) as usize;
+        let handed_out = reservation.handed_out.get_mut(place)?;
+        if std::mem::replace(handed_out, true) {
+            return None;
+        }
+        reservation.last = self.clock;
+        reservation.unused -= 1;
+        self.unused -= 1;
+        Some(reservation.frame + place as u32)
+    }
+
+    /// Frames of a reservation that were never handed out.
+    fn remove(&mut self, process: u32, first: u64) -> Vec<u32> {
+        let Some(reservation) = self.all.remove(&(process, first)) else {
+            return Vec::new();
+        };
+        self.unused -= reservation.unused;
+        reservation.kept().collect()
+    }
+
+    /// First pages of those that match, the one without a page for longest first.
+    fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
+        let matching = self.all.iter().filter(|(_, known)| fits(known));
+        let oldest = matching.min_by_key(|(_, known)| known.last);
+        oldest.map(|(key, _)| *key)
+    }
+
+    /// All frames that are kept for somebody.
+    pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
+        self.all.values().flat_map(Reservation::kept)
+    }
+}
+
+impl Reservation {
+    fn kept(&self) -> impl Iterator<Item = u32> {
+        let frames = self.handed_out.iter().zip(self.frame..);
+        frames.filter_map(|(handed_out, frame)| (!handed_out).then_some(frame))
+    }
+
+    /// Whether 2^order aligned frames of it were never handed out.
+    fn keeps(&self, order: u8) -> bool {
+        let mut blocks = self.handed_out.chunks_exact(1 << order);
+        blocks.any(|block| block.iter().all(|handed_out| !handed_out))
+    }
+}
+
+impl Kernel {
+    /// A frame for a page at its place in a reservation, which is made if there is none: of this order and page on, or what of it
+    /// can be had.
+    pub(super) fn reserve(
+        &mut self,
+        process: u32,
+        page: u64,
+        order: u8,
+        preempt: bool,
+    ) -> Option<u32> {
+        if let Some(first) = self.reservations.of(process, page) {
+            return self.reservations.hand_out(process, first, page);
+        }
+        let mut order = order;
+        while order > 0 {
+            let found = self.buddy.allocate(order);
+            let found = found.or_else(|| preempt.then(|| self.preempt(order)).flatten());
+            if let Some(frame) = found {
+                let first = page & !((1 << order) - 1);
+                self.reservations.add(process, first, order, frame);
+                return self.reservations.hand_out(process, first, page);
+            }
+            self.fail(order);
+            order = self.lower(order);
+        }
+        None
+    }
+
+    /// Gives up the oldest reservation that still has so much in one piece, for that.
+    fn preempt(&mut self, order: u8) -> Option<u32> {
+        let fits = |known: &Reservation| known.order >= order && known.keeps(order);
+        let (process, first) = self.reservations.oldest(fits)?;
+        self.give_up(process, first);
+        self.buddy.allocate(order)
+    }
+
+    /// Gives up the reservation that got no page for longest; false if there is none.
+    pub(super) fn give_up_oldest(&mut self) -> bool {
+        let oldest = self.reservations.oldest(|known| known.unused > 0);
+        oldest.is_some_and(|(process, first)| {
+            self.give_up(process, first);
+            true
+        })
+    }
+
+    fn give_up(&mut self, process: u32, first: u64) {
+        let kept = self.reservations.remove(process, first);
+        self.statistics.given_up += u64::from(!kept.is_empty());
+        for frame in kept {
+            self.buddy.free(frame, 1);
+        }
+    }
+
+    /// Gives up reservations for any of these pages: a call has cut them.
+    pub(super) fn unreserve(&mut self, process: u32, first: u64, pages: u64) {
+        while let Some(start) = self.reserved_in(process, first, pages) {
+            self.give_up(process, start);
+        }
+    }
+
+    /// Gives up all of a process's reservations.
+    pub(super) fn unreserve_all(&mut self, process: u32) {
+        while let Some(start) = self.reserved_in(process, 0, u64::MAX) {
+            self.give_up(process, start);
+        }
+    }
+
+    fn reserved_in(&self, process: u32, first: u64, pages: u64) -> Option<u64> {
+        let last = first + (pages - 1);
+        let around = self.reservations.of(process, first);
+        around.or_else(|| {
+            let mut within = self
+                .reservations
+                .all
+                .range((process, first)..=(process, last));
+            within.next().map(|((_, start), _)| *start)
+        })
+    }
+}
