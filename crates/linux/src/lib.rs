@@ -18,6 +18,7 @@ pub mod live;
 pub mod machine_costs;
 pub mod mappings;
 mod membership;
+pub mod page_sizes;
 pub mod page_tables;
 pub mod pagemap;
 mod pid_namespace;
@@ -32,6 +33,7 @@ pub mod stop;
 pub mod system_memory;
 pub mod takeover;
 pub mod thp_settings;
+pub mod tlb_sizes;
 pub mod unpreempted;
 pub mod walk_costs;
 
