@@ -97,6 +97,11 @@ fn stat_of(pid: u32) -> Result<procfs::process::Stat, LinuxError> {
         .map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
+/// Page faults that did not wait for a disk, since the process began.
+pub fn minor_faults(pid: u32) -> Result<u64, LinuxError> {
+    Ok(stat_of(pid)?.minflt)
+}
+
 /// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
     Process::new(pid as i32)

@@ -121,6 +121,7 @@ mod tests {
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
         ProcessSample {
             outside: OutsideRegions::default(),
+            faults: None,
             process: process(pid),
             source: CoverageSource::AccessBits,
             regions: (0..regions).map(|at| huge(at, true)).collect(),

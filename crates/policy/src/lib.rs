@@ -27,6 +27,7 @@ pub mod recovery;
 pub mod rules;
 pub mod run_rate;
 pub mod selection;
+pub mod sizes;
 pub mod terms;
 #[cfg(test)]
 mod testing;

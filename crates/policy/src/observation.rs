@@ -92,6 +92,8 @@ pub struct ProcessSample {
     /// Times that the process touched a page for the first time since its access bits were cleared: each costs it
     /// something where a hypervisor looks on.
     pub first_touches: u64,
+    /// Page faults that it has had so far, without those that waited for a disk; `None` where that isn't known.
+    pub faults: Option<u64>,
     /// What translation costs it, where that could be found out.
     pub overhead: Option<Overhead>,
     /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
@@ -109,6 +111,7 @@ impl ProcessSample {
             regions,
             outside: OutsideRegions::default(),
             first_touches: 0,
+            faults: None,
             overhead: None,
             cpu_cores: 1.0,
             terms: Terms::default(),

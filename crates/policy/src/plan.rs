@@ -41,7 +41,9 @@ pub enum Reason {
     Saving {
         /// The overhead of the process.
         overhead: Overhead,
-        /// Page walks that the region causes per second of CPU time.
+        /// The size of the pages that are to map it.
+        order: PageOrder,
+        /// Page walks of the region that those spare, per second of CPU time.
         walks_per_s: u32,
         /// CPU time that its promotion is expected to save, in microseconds a second.
         saved_us_per_s: f64,
@@ -91,13 +93,14 @@ impl fmt::Display for Reason {
             }
             Self::Saving {
                 overhead,
+                order,
                 walks_per_s,
                 saved_us_per_s,
                 cost_us,
                 pays_after_s,
             } => write!(
                 f,
-                "overhead {overhead}, {walks_per_s} page walks/s here: saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
+                "overhead {overhead}, {walks_per_s} page walks/s here: {order} saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
             ),
             Self::MeasuredOverhead {
                 overhead,

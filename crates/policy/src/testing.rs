@@ -58,6 +58,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 overhead: None,
                 cpu_cores: 1.0,
                 outside: OutsideRegions::default(),
+                faults: None,
                 terms: Terms::default(),
             })
             .collect(),

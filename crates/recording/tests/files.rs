@@ -40,6 +40,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
     let exact = Overhead::exact(12.5, OverheadSource::Counters);
     ProcessSample {
         outside: OutsideRegions::default(),
+        faults: None,
         process: ProcessId {
             pid,
             start_ticks: 99,

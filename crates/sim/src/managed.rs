@@ -191,6 +191,7 @@ impl Machine for SimMachine {
         self.debug_check();
         Ok(ProcessSample {
             outside: OutsideRegions::default(),
+            faults: None,
             process,
             source,
             first_touches: touches(source, &regions),

@@ -1,15 +1,17 @@
 //! HawkEye: by what each promotion saves. The default.
 
+mod costs;
+mod member;
+
 use crate::average::CoverageAverage;
-use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
-use crate::overhead::{Overhead, OverheadSource};
+use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
-use crate::plan::{Promotion, Reason};
-use crate::policies::hawkeye_pmu::{HawkeyePmu, below_limit};
+use crate::plan::{FaultSizes, Promotion, Reason};
+use crate::policies::hawkeye_pmu::below_limit;
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy};
-use crate::terms::Terms;
-use std::collections::BTreeMap;
+use costs::Costs;
+use member::{Candidate, Member, Seen};
 use std::time::Duration;
 
 /// What HawkEye can be told.
@@ -31,59 +33,6 @@ impl Default for HawkeyeSettings {
     }
 }
 
-/// A region that is not huge.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
-    region: RegionAddr,
-    present: u16,
-    /// Its part in the process's overhead: page walks per second, or coverage where these are not
-    /// known; averaged over windows.
-    weight: f64,
-}
-
-/// One process.
-#[derive(Debug)]
-struct Member {
-    /// By weight, the heaviest last.
-    waiting: Vec<Candidate>,
-    /// Averages of all its regions.
-    weights: BTreeMap<RegionAddr, f64>,
-    /// Weight of all base pages' regions together, at the last observation.
-    total_weight: f64,
-    overhead: Option<Overhead>,
-    /// Of its overhead, what promotions since have left, in per cent.
-    left_percent: f64,
-    cpu_cores: f64,
-    terms: Terms,
-    last_turn: u64,
-}
-
-impl Member {
-    /// CPU time that promoting this saves, in seconds a second.
-    fn saving(&self, candidate: &Candidate) -> f64 {
-        let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
-        if self.total_weight > 0.0 {
-            percent / 100.0 * self.cpu_cores * candidate.weight / self.total_weight
-        } else {
-            0.0
-        }
-    }
-
-    /// What the heaviest that waits would save, by the process's weight. `None` when nothing of it is
-    /// worth a promotion of this cost.
-    fn best(&self, cost: Duration, horizon: Duration) -> Option<f64> {
-        let least = self
-            .terms
-            .min_gain_percent
-            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
-        if self.left_percent.is_nan() || self.left_percent < least {
-            return None;
-        }
-        let saving = self.saving(self.waiting.last()?);
-        (saving * horizon.as_secs_f64() >= cost.as_secs_f64()).then_some(saving * self.terms.weight)
-    }
-}
-
 /// Promotes the region whose promotion saves most, as long as it pays for itself.
 ///
 /// - What is saved: the process's overhead, by counters or by run-rate, times the CPU it uses, in
@@ -94,6 +43,9 @@ impl Member {
 /// - What a promotion saves is taken off the process's overhead at once, until the next
 ///   observation tells. Under [`HawkeyePmu::MIN_OVERHEAD_PERCENT`], or under what its rule says, the
 ///   process is left alone.
+/// - Where a machine has several page sizes, each region is given the one that is worth most, by the TLB entries that it
+///   spares, its memory and its promotion ([`sizes`](crate::sizes)); huge pages side by side become one of the next
+///   larger size by the same rule, and memory that is touched for the first time is given what suits what was seen of it.
 /// - Among processes whose best regions save about the same (within a factor of [`Self::SIMILAR`]) the
 ///   one with the highest overhead left is next, so that equal programs gain alike.
 /// - On machines where accesses are only estimated there is no overhead to go by. There a process
@@ -102,8 +54,7 @@ impl Member {
 pub struct Hawkeye {
     settings: HawkeyeSettings,
     members: Members<Member>,
-    /// What a promotion takes, averaged.
-    cost: Duration,
+    costs: Costs,
     turns: u64,
 }
 
@@ -117,106 +68,27 @@ impl Hawkeye {
     /// Overhead that is assumed where it can't be seen, in per cent: a middling one.
     pub const ASSUMED_PERCENT: f64 = 5.0;
 
-    /// What a promotion is taken to cost before one was seen (`kernel-facts.md`: 370-440 us).
-    const FIRST_COST: Duration = Duration::from_micros(400);
-    /// Weight of the newest promotion in the average cost.
-    const NEWEST_COST: f64 = 0.1;
-
     /// Knows no process yet.
     pub fn new(settings: HawkeyeSettings) -> Self {
         Self {
             settings,
             members: Members::default(),
-            cost: Self::FIRST_COST,
+            costs: Costs::default(),
             turns: 0,
         }
     }
 
     fn reason(&self, member: &Member, candidate: &Candidate) -> Option<Reason> {
         let saving = member.saving(candidate);
-        let cost_us = self.cost.as_secs_f64() * 1e6;
+        let cost_us = self.costs.of(candidate.order).as_secs_f64() * 1e6;
         Some(Reason::Saving {
             overhead: member.overhead?,
+            order: candidate.order,
             walks_per_s: candidate.weight as u32,
             saved_us_per_s: saving * 1e6,
             cost_us,
             pays_after_s: cost_us / (saving * 1e6).max(f64::MIN_POSITIVE),
         })
-    }
-}
-
-/// The member after one more sample.
-fn sampled(settings: &HawkeyeSettings, sample: &ProcessSample, before: Option<Member>) -> Member {
-    let seen = sample.regions.iter().any(|r| r.walks_per_s > 0);
-    let weigh = |r: &RegionSample| {
-        if seen {
-            f64::from(r.walks_per_s)
-        } else {
-            f64::from(r.accessed)
-        }
-    };
-    let newest = settings.average.weight_new();
-    let (known, before_percent, last_turn) = before.map_or_else(
-        || (BTreeMap::new(), None, 0),
-        |m| {
-            let left = m.overhead.map(|_| m.left_percent.max(0.0));
-            (m.weights, left, m.last_turn)
-        },
-    );
-    let mut weights = BTreeMap::new();
-    let mut waiting = Vec::new();
-    for r in sample.regions.iter().filter(|r| !r.is_huge()) {
-        let new = weigh(r);
-        let weight = known
-            .get(&r.region)
-            .map_or(new, |old| old + (new - old) * newest);
-        weights.insert(r.region, weight);
-        if weight > 0.0 && r.present > 0 {
-            waiting.push(Candidate {
-                region: r.region,
-                present: r.present,
-                weight,
-            });
-        }
-    }
-    waiting.sort_by(|a, b| {
-        let by_weight = a.weight.total_cmp(&b.weight);
-        by_weight.then_with(|| b.region.cmp(&a.region))
-    });
-    let overhead = match (sample.overhead, sample.source) {
-        (Some(new), _) => Some(averaged(new, before_percent)),
-        // It could have been seen, and was not: the process hardly ran.
-        (None, CoverageSource::AccessBits) => None,
-        (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
-            low_percent: 0.0,
-            high_percent: 100.0,
-            ..Overhead::exact(Hawkeye::ASSUMED_PERCENT, OverheadSource::Assumed)
-        }),
-    };
-    Member {
-        total_weight: weights.values().sum(),
-        waiting,
-        weights,
-        left_percent: overhead.map_or(0.0, |o| o.percent),
-        overhead,
-        cpu_cores: sample.cpu_cores,
-        terms: sample.terms,
-        last_turn,
-    }
-}
-
-/// The new figure, averaged with what promotions had left of the one before: one window is off by a tenth or two, and
-/// equal programs are to be served alike.
-fn averaged(new: Overhead, before_percent: Option<f64>) -> Overhead {
-    /// More than of a region's walks: what is left after a wave of promotions shows in the next window.
-    const NEWEST: f64 = 0.7;
-    let before = before_percent.unwrap_or(new.percent);
-    let percent = before + (new.percent - before) * NEWEST;
-    Overhead {
-        percent,
-        low_percent: new.low_percent.min(percent),
-        high_percent: new.high_percent.max(percent),
-        ..new
     }
 }
 
@@ -230,15 +102,19 @@ impl Policy for Hawkeye {
     }
 
     fn observe(&mut self, observation: &Observation) {
-        let settings = self.settings;
-        self.members.observe(observation, |sample, before| {
-            sampled(&settings, sample, before)
-        });
+        let seen = Seen {
+            at: observation.at,
+            machine: &observation.machine,
+            settings: &self.settings,
+            costs: &self.costs,
+        };
+        self.members
+            .observe(observation, |sample, before| seen.sampled(sample, before));
     }
 
     fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
-        let (cost, horizon) = (self.cost, self.settings.horizon);
-        let best = |member: &Member| member.best(cost, horizon);
+        let (costs, horizon) = (&self.costs, self.settings.horizon);
+        let best = |member: &Member| member.best(costs, horizon);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
         let process = self
             .members
@@ -261,34 +137,33 @@ impl Policy for Hawkeye {
         let member = self.members.get_mut(process)?;
         member.waiting.pop();
         member.last_turn = turn;
-        let percent = member.overhead.map_or(0.0, |overhead| overhead.percent);
-        member.left_percent -= percent * candidate.weight / member.total_weight;
+        member.left_percent -= member.saved_percent(&candidate);
+        member.proposed.insert(candidate.region, candidate);
         Some(Promotion {
             process,
             region: candidate.region,
-            order: PageOrder::HUGE,
+            order: candidate.order,
             expected_present: candidate.present,
             reason,
         })
     }
 
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
-        match took {
-            Some(took) => {
-                self.cost =
-                    self.cost.mul_f64(1.0 - Self::NEWEST_COST) + took.mul_f64(Self::NEWEST_COST);
-            }
-            None => {
-                // Nothing was saved.
-                if let Some(member) = self.members.get_mut(process) {
-                    let weight = member.weights.get(&region).copied().unwrap_or(0.0);
-                    let percent = member.overhead.map_or(0.0, |overhead| overhead.percent);
-                    if member.total_weight > 0.0 {
-                        member.left_percent += percent * weight / member.total_weight;
-                    }
-                }
-            }
+        let mut member = self.members.get_mut(process);
+        let proposed = member
+            .as_mut()
+            .and_then(|member| member.proposed.remove(&region));
+        if let Some(took) = took {
+            let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
+            self.costs.note(order, took);
+        } else if let (Some(member), Some(candidate)) = (member, proposed) {
+            // Nothing was saved.
+            member.left_percent += member.saved_percent(&candidate);
         }
+    }
+
+    fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
+        self.members.get(process)?.fault_sizes.clone()
     }
 
     fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {

@@ -79,6 +79,10 @@ impl Program {
         let ran = window.as_ref().filter(|w| w.tally.cycles > 0.0);
         let sample = ProcessSample {
             outside: OutsideRegions::default(),
+            faults: kernel
+                .space_figures(self.space)
+                .ok()
+                .map(|figures| figures.faults.total()),
             process: self.id,
             source,
             regions,

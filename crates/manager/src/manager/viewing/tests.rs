@@ -4,6 +4,7 @@ use hawkeye_policy::{CoverageSource, OutsideRegions, PageOrder};
 fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
     let sample = |pid, regions| ProcessSample {
         outside: OutsideRegions::default(),
+        faults: None,
         process: ProcessId {
             pid,
             start_ticks: 1,

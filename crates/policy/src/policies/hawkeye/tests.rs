@@ -1,4 +1,8 @@
 use super::*;
+use crate::machine_shape::MachineShape;
+use crate::observation::{CoverageSource, OutsideRegions, RegionSample};
+use crate::overhead::{Overhead, OverheadSource};
+use crate::page::PageOrders;
 use crate::testing::{at, huge, observation, process, region, sample};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -155,7 +159,7 @@ fn says_why_with_numbers() {
     assert_eq!(
         reason.as_deref(),
         Some(
-            "overhead 40.0 %, 300 page walks/s here: saves 300000 us/s, costs 400 us, pays after 0.0 s"
+            "overhead 40.0 %, 300 page walks/s here: 2 MiB saves 300000 us/s, costs 400 us, pays after 0.0 s"
         )
     );
 }
@@ -187,4 +191,97 @@ proptest! {
             prop_assert!(walks <= before);
         }
     }
+}
+
+const K64: PageOrder = PageOrder::CONTIGUOUS;
+const M32: PageOrder = PageOrder::HUGE_CONTIGUOUS;
+
+/// Four cores and 16 GiB, with pages of 64 KiB, 2 MiB and 32 MiB.
+fn arm() -> MachineShape {
+    let sizes = PageOrders::HUGE.with(K64).with(M32);
+    MachineShape {
+        tlb: sizes,
+        promotable: sizes,
+        at_faults: PageOrders::NONE.with(K64),
+        cores: 4.0,
+        memory_bytes: 16 << 30,
+        ..MachineShape::default()
+    }
+}
+
+fn sizes_of(policy: &mut Hawkeye) -> Vec<(RegionAddr, PageOrder)> {
+    std::iter::from_fn(|| policy.next_promotion(at(0)))
+        .map(|p| (p.region, p.order))
+        .collect()
+}
+
+#[test]
+fn each_region_gets_the_size_that_suits_it() {
+    let mut policy = policy();
+    let sparse = |index, runs| RegionSample {
+        present: 64,
+        accessed: 64,
+        runs,
+        ..walking(index, 1000)
+    };
+    let mut regions = vec![sparse(1, 2), walking(2, 100_000)];
+    regions.extend((10..100).map(|i| walking(i, 100_000)));
+    let mut observed = round(&[(Some(30.0), regions)]);
+    observed.machine = arm();
+    policy.observe(&observed);
+    policy.settings.horizon = Duration::from_secs(3600);
+    let sizes = sizes_of(&mut policy);
+    let of = |index| sizes.iter().find(|(r, _)| *r == region(index)).map(|f| f.1);
+    assert_eq!(of(2), Some(PageOrder::HUGE));
+    // 1,000 of nine million walks are 0.00003 cores: not worth 1.75 MiB.
+    let waiting = policy.waiting(process(1), region(1));
+    assert!(of(1) == Some(K64) || matches!(waiting, Some(Reason::Saving { order: K64, .. })));
+}
+
+#[test]
+fn huge_pages_side_by_side_become_one_larger_page() {
+    let mut policy = policy();
+    let huge = |index| RegionSample {
+        order: PageOrder::HUGE,
+        ..walking(index, 5000)
+    };
+    // 16 to 31 are one aligned block of 32 MiB; of the next only fifteen are there.
+    let regions = (16..47).map(huge).collect();
+    let mut observed = round(&[(Some(30.0), regions)]);
+    observed.machine = arm();
+    policy.observe(&observed);
+    assert_eq!(sizes_of(&mut policy), [(region(16), M32)]);
+    // What x86 has is a GiB.
+    observed.machine = MachineShape::default();
+    policy.observe(&observed);
+    assert_eq!(sizes_of(&mut policy), []);
+}
+
+#[test]
+fn sizes_at_first_touches_follow_what_was_seen() {
+    let mut policy = policy();
+    let mut observed = round(&[(Some(0.5), vec![])]);
+    observed.machine = arm();
+    let mut mapped_bytes = [0; 9];
+    mapped_bytes[5] = 64 << 20;
+    let program = &mut observed.processes[0];
+    program.outside = OutsideRegions {
+        mapped_bytes,
+        resident_bytes: 64 << 20,
+    };
+    program.faults = Some(1000);
+    policy.observe(&observed);
+    assert_eq!(policy.fault_sizes(process(1)), None, "it was seen once");
+    observed.at = at(10);
+    observed.processes[0].faults = Some(11_000);
+    policy.observe(&observed);
+    let chosen = policy.fault_sizes(process(1));
+    assert_eq!(
+        chosen.as_ref().map(|c| c.orders),
+        Some(PageOrders::NONE.with(K64))
+    );
+    // Nothing new was touched: it stays.
+    observed.at = at(20);
+    policy.observe(&observed);
+    assert_eq!(policy.fault_sizes(process(1)), chosen);
 }

@@ -106,6 +106,7 @@ impl Guest {
         let lasted_ns = lasted.map_or(0.0, |lasted| lasted.as_nanos() as f64);
         ProcessSample {
             outside: OutsideRegions::default(),
+            faults: None,
             process: self.id,
             source: if self.window.is_some() {
                 CoverageSource::AccessBits

@@ -1,0 +1,50 @@
+//! What promotions cost, as those so far took.
+
+use crate::page::PageOrder;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Averages by page size.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Costs(BTreeMap<PageOrder, Duration>);
+
+impl Costs {
+    /// What a promotion to a huge page is taken to cost before one was seen (`kernel-facts.md`: 370-440 us).
+    const FIRST: Duration = Duration::from_micros(400);
+    /// Weight of the newest promotion in the average.
+    const NEWEST: f64 = 0.1;
+
+    /// Of a promotion to pages of this size. One that was never made is taken to cost what a huge page does, for each region of
+    /// it.
+    pub(super) fn of(&self, order: PageOrder) -> Duration {
+        let known = self.0.get(&order);
+        known.copied().unwrap_or_else(|| {
+            let huge = self.0.get(&PageOrder::HUGE).copied();
+            huge.unwrap_or(Self::FIRST) * order.regions() as u32
+        })
+    }
+
+    /// One was made, and took so long.
+    pub(super) fn note(&mut self, order: PageOrder, took: Duration) {
+        let average = self.of(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
+        self.0.insert(order, average);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_apart_once_they_were_seen() {
+        let mut costs = Costs::default();
+        let (small, large) = (PageOrder::CONTIGUOUS, PageOrder::HUGE_CONTIGUOUS);
+        assert_eq!(costs.of(small), Costs::FIRST);
+        assert_eq!(costs.of(large), Costs::FIRST * 16);
+        for _ in 0..200 {
+            costs.note(small, Duration::from_micros(20));
+        }
+        assert!(costs.of(small) < Duration::from_micros(21));
+        assert_eq!(costs.of(PageOrder::HUGE), Costs::FIRST);
+    }
+}

@@ -1,0 +1,269 @@
+//! What HawkEye knows of one process.
+
+use super::costs::Costs;
+use super::{Hawkeye, HawkeyeSettings};
+use crate::machine_shape::MachineShape;
+use crate::observation::{CoverageSource, ProcessSample, RegionSample};
+use crate::overhead::{Overhead, OverheadSource};
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::plan::FaultSizes;
+use crate::policies::hawkeye_pmu::HawkeyePmu;
+use crate::sizes::faults::Evidence;
+use crate::sizes::region::{best_order, saved_share};
+use crate::terms::Terms;
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// A region that larger pages could map, or the first of several that one page could.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) region: RegionAddr,
+    /// The size of those pages.
+    pub(super) order: PageOrder,
+    pub(super) present: u16,
+    /// What they would spare of the process's overhead: page walks per second, or coverage where these are not known;
+    /// averaged over windows.
+    pub(super) weight: f64,
+}
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// By weight for what a promotion costs, the heaviest last.
+    pub(super) waiting: Vec<Candidate>,
+    /// Those that were proposed since the last observation.
+    pub(super) proposed: BTreeMap<RegionAddr, Candidate>,
+    /// Averages of all its regions.
+    weights: BTreeMap<RegionAddr, f64>,
+    /// Weight of all regions that could have larger pages together, at the last observation.
+    pub(super) total_weight: f64,
+    pub(super) overhead: Option<Overhead>,
+    /// Of its overhead, what promotions since have left, in per cent.
+    pub(super) left_percent: f64,
+    cpu_cores: f64,
+    pub(super) terms: Terms,
+    pub(super) last_turn: u64,
+    /// Its page faults when they were last counted.
+    faults: Option<(Duration, u64)>,
+    /// What its memory should be given at first touches, as last decided.
+    pub(super) fault_sizes: Option<FaultSizes>,
+}
+
+impl Member {
+    /// Its overhead in cores.
+    fn overhead_cores(&self) -> f64 {
+        let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
+        percent / 100.0 * self.cpu_cores
+    }
+
+    /// CPU time that promoting this saves, in seconds a second.
+    pub(super) fn saving(&self, candidate: &Candidate) -> f64 {
+        self.worth(candidate.weight)
+    }
+
+    /// What so much of the total weight is worth, in cores.
+    fn worth(&self, weight: f64) -> f64 {
+        if self.total_weight > 0.0 {
+            self.overhead_cores() * weight / self.total_weight
+        } else {
+            0.0
+        }
+    }
+
+    /// Share of its overhead that a promotion saves, in per cent.
+    pub(super) fn saved_percent(&self, candidate: &Candidate) -> f64 {
+        let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
+        if self.total_weight > 0.0 {
+            percent * candidate.weight / self.total_weight
+        } else {
+            0.0
+        }
+    }
+
+    /// What the heaviest that waits would save for each second that its promotion costs, by the process's weight. `None` when
+    /// nothing of it is worth its promotion.
+    pub(super) fn best(&self, costs: &Costs, horizon: Duration) -> Option<f64> {
+        let least = self
+            .terms
+            .min_gain_percent
+            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
+        if self.left_percent.is_nan() || self.left_percent < least {
+            return None;
+        }
+        let heaviest = self.waiting.last()?;
+        let cost = costs.of(heaviest.order).as_secs_f64();
+        let saving = self.saving(heaviest);
+        let pays = saving * horizon.as_secs_f64() >= cost;
+        pays.then_some(saving / cost * self.terms.weight)
+    }
+}
+
+/// What all processes of an observation are seen by.
+pub(super) struct Seen<'a> {
+    pub(super) at: Duration,
+    pub(super) machine: &'a MachineShape,
+    pub(super) settings: &'a HawkeyeSettings,
+    pub(super) costs: &'a Costs,
+}
+
+impl Seen<'_> {
+    /// The member after one more sample.
+    pub(super) fn sampled(&self, sample: &ProcessSample, before: Option<Member>) -> Member {
+        let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
+        let weigh = |r: &RegionSample| {
+            if walks {
+                f64::from(r.walks_per_s)
+            } else {
+                f64::from(r.accessed)
+            }
+        };
+        let newest = self.settings.average.weight_new();
+        let (known, before_percent, last_turn, faults, fault_sizes) =
+            before.map_or_else(Default::default, |m| {
+                let left = m.overhead.map(|_| m.left_percent.max(0.0));
+                (m.weights, left, m.last_turn, m.faults, m.fault_sizes)
+            });
+        let largest = self.machine.promotable.largest();
+        let mut weights = BTreeMap::new();
+        for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
+            let new = weigh(r);
+            let weight = known
+                .get(&r.region)
+                .map_or(new, |old| old + (new - old) * newest);
+            weights.insert(r.region, weight);
+        }
+        let overhead = match (sample.overhead, sample.source) {
+            (Some(new), _) => Some(averaged(new, before_percent)),
+            // It could have been seen, and was not: the process hardly ran.
+            (None, CoverageSource::AccessBits) => None,
+            (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
+                low_percent: 0.0,
+                high_percent: 100.0,
+                ..Overhead::exact(Hawkeye::ASSUMED_PERCENT, OverheadSource::Assumed)
+            }),
+        };
+        let mut member = Member {
+            total_weight: weights.values().sum(),
+            waiting: Vec::new(),
+            proposed: BTreeMap::new(),
+            weights,
+            left_percent: overhead.map_or(0.0, |o| o.percent),
+            overhead,
+            cpu_cores: sample.cpu_cores,
+            terms: sample.terms,
+            last_turn,
+            faults: sample.faults.map(|faults| (self.at, faults)),
+            fault_sizes,
+        };
+        member.waiting = self.candidates(&member, sample);
+        if !self.machine.at_faults.is_empty() {
+            let chosen = self.fault_sizes(&member, sample, faults);
+            member.fault_sizes = chosen.or(member.fault_sizes);
+        }
+        member
+    }
+
+    fn candidates(&self, member: &Member, sample: &ProcessSample) -> Vec<Candidate> {
+        let weight = |r: &RegionSample| member.weights.get(&r.region).copied().unwrap_or(0.0);
+        let small = sample.regions.iter().filter(|r| !r.is_huge());
+        let small = small.filter(|r| r.present > 0 && weight(r) > 0.0);
+        let mut waiting: Vec<Candidate> = small
+            .filter_map(|r| {
+                let walks = weight(r);
+                let order = best_order(r, member.worth(walks), self.machine)?;
+                Some(Candidate {
+                    region: r.region,
+                    order,
+                    present: r.present,
+                    weight: walks * saved_share(r, order, self.machine),
+                })
+            })
+            .filter(|candidate| candidate.weight > 0.0)
+            .collect();
+        waiting.extend(self.groups(&sample.regions, weight));
+        let pays = |c: &Candidate| c.weight / self.costs.of(c.order).as_secs_f64();
+        waiting.sort_by(|a, b| {
+            let by_weight = pays(a).total_cmp(&pays(b));
+            by_weight.then_with(|| b.region.cmp(&a.region))
+        });
+        waiting
+    }
+
+    /// Neighbours that are huge, all of one size, and could be one page of the next larger size that a TLB entry has.
+    fn groups<'s>(
+        &'s self,
+        regions: &'s [RegionSample],
+        weight: impl Fn(&RegionSample) -> f64 + 's,
+    ) -> impl Iterator<Item = Candidate> + 's {
+        let sizes = self.machine.promotable.and(self.machine.tlb);
+        regions.iter().enumerate().filter_map(move |(at, first)| {
+            let order = sizes
+                .iter()
+                .find(|order| *order > first.order.max(PageOrder::HUGE))?;
+            let aligned = first.region.start() % order.bytes() == 0;
+            if !first.is_huge() || !aligned {
+                return None;
+            }
+            let all = regions.get(at..at + order.regions() as usize)?;
+            let end = first.region.start() + order.bytes() - HUGE_PAGE_BYTES;
+            let alike = all.iter().all(|r| r.order == first.order);
+            let weight: f64 = all.iter().map(&weight).sum();
+            let together = all.last()?.region.start() == end;
+            (alike && together && weight > 0.0).then_some(Candidate {
+                region: first.region,
+                order,
+                present: PAGES_PER_REGION,
+                weight,
+            })
+        })
+    }
+
+    fn fault_sizes(
+        &self,
+        member: &Member,
+        sample: &ProcessSample,
+        before: Option<(Duration, u64)>,
+    ) -> Option<FaultSizes> {
+        let (then, faults_then) = before?;
+        let faults = sample.faults?.saturating_sub(faults_then);
+        let time_s = self.at.saturating_sub(then).as_secs_f64();
+        let waiting = member.waiting.iter();
+        let become_huge: HashSet<RegionAddr> = waiting
+            .filter(|c| c.order >= PageOrder::HUGE)
+            .map(|c| c.region)
+            .collect();
+        let small = sample.regions.iter().filter(|r| !r.is_huge());
+        let regions: Vec<_> = small
+            .map(|r| {
+                let walks = member.weights.get(&r.region).copied();
+                let left = walks.filter(|_| !become_huge.contains(&r.region));
+                (*r, member.worth(left.unwrap_or(0.0)))
+            })
+            .collect();
+        let evidence = Evidence {
+            regions: &regions,
+            outside: &sample.outside,
+            faults_per_s: if time_s > 0.0 {
+                faults as f64 / time_s
+            } else {
+                0.0
+            },
+        };
+        evidence.choose(self.machine, self.settings.horizon)
+    }
+}
+
+/// The new figure, averaged with what promotions had left of the one before: one window is off by a tenth or two, and
+/// equal programs are to be served alike.
+fn averaged(new: Overhead, before_percent: Option<f64>) -> Overhead {
+    /// More than of a region's walks: what is left after a wave of promotions shows in the next window.
+    const NEWEST: f64 = 0.7;
+    let before = before_percent.unwrap_or(new.percent);
+    let percent = before + (new.percent - before) * NEWEST;
+    Overhead {
+        percent,
+        low_percent: new.low_percent.min(percent),
+        high_percent: new.high_percent.max(percent),
+        ..new
+    }
+}

@@ -1,0 +1,235 @@
+//! The size that memory is given at its first touch.
+
+use super::blocks::blocks;
+use super::region::{added_bytes, present_runs, saved_share};
+use crate::machine_shape::MachineShape;
+use crate::observation::{OutsideRegions, RegionSample};
+use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};
+use crate::plan::{FaultSizes, Reason};
+use std::time::Duration;
+
+/// What is known of a process's memory that is not under huge pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Its regions, each with what its page walks are worth, in cores: 0 where a huge page is to spare them.
+    pub regions: &'a [(RegionSample, f64)],
+    /// Memory that no region holds.
+    pub outside: &'a OutsideRegions,
+    /// Page faults per second.
+    pub faults_per_s: f64,
+}
+
+/// Sums over the memory that is mapped by base pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// Present base pages: the faults that there were.
+    pages: f64,
+    /// Blocks that they lie in: the faults that there would be.
+    blocks: f64,
+    added_bytes: f64,
+    saved_cores: f64,
+}
+
+impl Evidence<'_> {
+    fn sums(&self, order: PageOrder, machine: &MachineShape) -> Sums {
+        let mut sums = Sums::default();
+        // What was given larger pages before tells nothing of which of its pages were touched.
+        let base = self.regions.iter();
+        for (sample, walks_cores) in base.filter(|(r, _)| r.order == PageOrder::BASE) {
+            sums.pages += f64::from(sample.present);
+            sums.blocks += blocks(sample.present, present_runs(sample), order);
+            sums.added_bytes += added_bytes(sample, order);
+            sums.saved_cores += walks_cores * saved_share(sample, order, machine);
+        }
+        let mapped: u64 = self.outside.mapped_bytes.iter().sum();
+        let share = self.outside.resident_bytes as f64 / mapped.max(1) as f64;
+        let share = share.clamp(0.0, 1.0);
+        for (fits, bytes) in self.outside.mapped_bytes.iter().enumerate() {
+            let fits = PageOrder::new(fits as u8).unwrap_or_default();
+            let size = order.min(fits);
+            // Any page is as likely to be there as any other: more blocks than if they lay together.
+            let touched = 1.0 - (1.0 - share).powf(size.pages() as f64);
+            let bytes = *bytes as f64;
+            sums.pages += share * bytes / BASE_PAGE_BYTES as f64;
+            sums.blocks += touched * bytes / size.bytes() as f64;
+            sums.added_bytes += (touched - share) * bytes;
+        }
+        sums
+    }
+
+    /// What a size is worth, in cores: faults, zeroing and page walks spared, less what memory is worth.
+    fn worth(&self, sums: &Sums, machine: &MachineShape, horizon: Duration) -> f64 {
+        if sums.pages < 1.0 {
+            return 0.0;
+        }
+        let spared = 1.0 - sums.blocks / sums.pages;
+        let zeroed = sums.added_bytes / BASE_PAGE_BYTES as f64 / sums.pages;
+        let each_s =
+            spared * machine.base_fault.as_secs_f64() - zeroed * machine.zero_base.as_secs_f64();
+        // So much of it is new within the time.
+        let renewed = (self.faults_per_s * horizon.as_secs_f64() / sums.pages).min(1.0);
+        self.faults_per_s * each_s
+            + renewed * (sums.saved_cores - machine.cores_per_byte() * sums.added_bytes)
+    }
+
+    /// The size that is worth most, with the smaller ones for where it doesn't fit; none of them where base pages are worth
+    /// more. `None` where nothing tells: no memory is touched for the first time, or no base pages are there to go by.
+    pub fn choose(&self, machine: &MachineShape, horizon: Duration) -> Option<FaultSizes> {
+        let offered = machine.at_faults;
+        let base = self.sums(PageOrder::BASE, machine);
+        if self.faults_per_s <= 0.0 || base.pages < 1.0 {
+            return None;
+        }
+        let weighed = offered.iter().map(|order| {
+            let sums = self.sums(order, machine);
+            (order, sums, self.worth(&sums, machine, horizon))
+        });
+        let best = weighed.reduce(|best, next| if next.2 > best.2 { next } else { best })?;
+        let (order, sums, orders) = if best.2 > 0.0 {
+            (best.0, best.1, offered.up_to(best.0))
+        } else {
+            (PageOrder::BASE, base, PageOrders::NONE)
+        };
+        Some(FaultSizes {
+            orders,
+            reason: Reason::FaultSize {
+                order,
+                faults_percent: (1.0 - sums.blocks / sums.pages).max(0.0) * 100.0,
+                saved_us_per_s: sums.saved_cores * 1e6,
+                added_bytes: sums.added_bytes as u64,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample;
+
+    const K64: PageOrder = PageOrder::CONTIGUOUS;
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn machine() -> MachineShape {
+        MachineShape {
+            at_faults: (2..9).filter_map(PageOrder::new).collect(),
+            cores: 2.0,
+            memory_bytes: 24 << 30,
+            ..MachineShape::default()
+        }
+    }
+
+    fn blocks_of_128_kib(resident_percent: u64) -> OutsideRegions {
+        let bytes = 100 << 20;
+        let mut mapped_bytes = [0; 9];
+        mapped_bytes[5] = bytes;
+        OutsideRegions {
+            mapped_bytes,
+            resident_bytes: bytes * resident_percent / 100,
+        }
+    }
+
+    fn chosen(
+        outside: &OutsideRegions,
+        regions: &[RegionSample],
+        faults_per_s: f64,
+    ) -> Option<PageOrders> {
+        let regions: Vec<_> = regions.iter().map(|r| (*r, 0.0)).collect();
+        let evidence = Evidence {
+            regions: &regions,
+            outside,
+            faults_per_s,
+        };
+        evidence
+            .choose(&machine(), MINUTE)
+            .map(|chosen| chosen.orders)
+    }
+
+    #[test]
+    fn small_mappings_that_are_used_get_the_largest_that_fits() {
+        let orders = chosen(&blocks_of_128_kib(100), &[], 1000.0);
+        assert_eq!(
+            orders,
+            Some(
+                machine()
+                    .at_faults
+                    .up_to(PageOrder::new(5).unwrap_or_default())
+            )
+        );
+    }
+
+    #[test]
+    fn memory_that_is_hardly_used_stays_with_base_pages() {
+        assert_eq!(
+            chosen(&blocks_of_128_kib(3), &[], 1000.0),
+            Some(PageOrders::NONE)
+        );
+    }
+
+    #[test]
+    fn scattered_pages_of_large_mappings_stay_base_pages() {
+        let alone = RegionSample {
+            present: 40,
+            accessed: 40,
+            runs: 40,
+            ..sample(0, 40)
+        };
+        let outside = OutsideRegions::default();
+        assert_eq!(
+            chosen(&outside, &[alone; 50], 1000.0),
+            Some(PageOrders::NONE)
+        );
+        // The same in runs of 16 pages: 64 KiB or less.
+        let runs = RegionSample {
+            present: 160,
+            accessed: 160,
+            runs: 10,
+            ..alone
+        };
+        let orders = chosen(&outside, &[runs; 50], 50_000.0).unwrap_or_default();
+        assert!(
+            !orders.is_empty() && orders.largest() <= Some(K64),
+            "{orders}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_chosen_where_nothing_tells() {
+        let outside = blocks_of_128_kib(100);
+        assert_eq!(
+            chosen(&outside, &[], 0.0),
+            None,
+            "nothing is touched for the first time"
+        );
+        let given = RegionSample {
+            order: K64,
+            ..sample(0, 512)
+        };
+        assert_eq!(chosen(&OutsideRegions::default(), &[given], 1000.0), None);
+    }
+
+    #[test]
+    fn walks_count_where_the_tlb_holds_the_size() {
+        let sparse = RegionSample {
+            present: 96,
+            accessed: 96,
+            runs: 16,
+            ..sample(0, 96)
+        };
+        let outside = OutsideRegions::default();
+        let evidence = Evidence {
+            regions: &[(sparse, 0.01); 20],
+            outside: &outside,
+            faults_per_s: 100.0,
+        };
+        let intel = evidence.choose(&machine(), MINUTE);
+        let arm = MachineShape {
+            tlb: PageOrders::HUGE.with(K64),
+            ..machine()
+        };
+        let arm = evidence.choose(&arm, MINUTE);
+        let largest = |chosen: Option<FaultSizes>| chosen.and_then(|c| c.orders.largest());
+        assert!(largest(intel) < Some(K64));
+        assert!(largest(arm) >= Some(K64));
+    }
+}

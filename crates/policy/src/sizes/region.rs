@@ -1,0 +1,143 @@
+//! The size that a region is promoted to.
+
+use super::blocks::blocks;
+use crate::machine_shape::MachineShape;
+use crate::observation::RegionSample;
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
+
+/// Share of a region's page walks that larger pages would spare (0-1). Misses are taken to be as many as TLB entries that the pages
+/// in use need, beyond the one that any page needs; a page of the whole region spares them all.
+pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineShape) -> f64 {
+    let by = machine.entry_order(order);
+    if by >= PageOrder::HUGE {
+        return 1.0;
+    }
+    let entries = |order| blocks(sample.accessed, sample.runs, machine.entry_order(order));
+    let (now, then) = (entries(sample.order), entries(order));
+    if now <= 1.0 {
+        0.0
+    } else {
+        ((now - then) / (now - 1.0)).clamp(0.0, 1.0)
+    }
+}
+
+/// Memory that a promotion to this size (at most a huge page's) adds, in bytes: the part of each block that is not present.
+pub fn added_bytes(sample: &RegionSample, order: PageOrder) -> f64 {
+    if order >= PageOrder::HUGE {
+        return (HUGE_PAGE_BYTES - u64::from(sample.present) * BASE_PAGE_BYTES) as f64;
+    }
+    let held = blocks(sample.present, present_runs(sample), order) * order.bytes() as f64;
+    (held - f64::from(sample.present) * BASE_PAGE_BYTES as f64).max(0.0)
+}
+
+/// How many runs the present pages make, if they are as long as those of the accessed ones; each page one of its own where nothing
+/// was accessed.
+pub(super) fn present_runs(sample: &RegionSample) -> u16 {
+    if sample.accessed == 0 {
+        return sample.present.min(256);
+    }
+    let length = f64::from(sample.accessed) / f64::from(sample.runs.max(1));
+    (f64::from(sample.present) / length).ceil() as u16
+}
+
+/// The size under which a region is worth most, larger than it has, of those that can be had up to a huge page: its walks are worth
+/// `walks_cores` cores. With the only one there is nothing to choose. `None` where no size is worth its memory.
+pub fn best_order(
+    sample: &RegionSample,
+    walks_cores: f64,
+    machine: &MachineShape,
+) -> Option<PageOrder> {
+    let larger = machine.promotable.up_to(PageOrder::HUGE);
+    let mut larger = larger.iter().filter(|order| *order > sample.order);
+    if machine.promotable.up_to(PageOrder::HUGE).iter().count() == 1 {
+        return larger.next();
+    }
+    let worth = |order: PageOrder| {
+        walks_cores * saved_share(sample, order, machine)
+            - machine.cores_per_byte() * added_bytes(sample, order)
+    };
+    let best = larger.map(|order| (order, worth(order)));
+    // The smaller one of equals.
+    let best = best.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.filter(|(_, worth)| *worth > 0.0)
+        .map(|(order, _)| order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PageOrders;
+    use crate::testing::sample;
+
+    const K64: PageOrder = PageOrder::CONTIGUOUS;
+
+    fn arm() -> MachineShape {
+        let sizes = PageOrders::HUGE.with(K64);
+        MachineShape {
+            tlb: sizes,
+            promotable: sizes,
+            cores: 4.0,
+            memory_bytes: 16 << 30,
+            ..MachineShape::default()
+        }
+    }
+
+    /// 64 pages of a region in use, in so many runs; nothing else is there.
+    fn in_use(runs: u16) -> RegionSample {
+        RegionSample {
+            present: 64,
+            accessed: 64,
+            runs,
+            ..sample(0, 64)
+        }
+    }
+
+    #[test]
+    fn sparse_use_that_lies_together_gets_the_small_size() {
+        // 2 MiB would take 1.75 MiB more, worth 0.00044 cores here; 64 KiB saves 56 of 63 entries.
+        let dense = in_use(2);
+        assert!(saved_share(&dense, K64, &arm()) > 0.9);
+        assert_eq!(best_order(&dense, 0.001, &arm()), Some(K64));
+        // Page walks enough to pay for all of it.
+        assert_eq!(best_order(&dense, 0.1, &arm()), Some(PageOrder::HUGE));
+        // Nothing pays for pages that lie alone, if there is little to gain.
+        assert_eq!(best_order(&in_use(64), 0.00002, &arm()), None);
+    }
+
+    #[test]
+    fn a_full_region_gets_the_size_that_spares_most() {
+        let full = sample(0, 512);
+        assert_eq!(best_order(&full, 0.000_001, &arm()), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn without_a_tlb_for_it_a_size_saves_nothing() {
+        let both = PageOrders::HUGE.with(K64);
+        let intel = MachineShape {
+            promotable: both,
+            ..MachineShape::default()
+        };
+        let dense = in_use(2);
+        assert!(saved_share(&dense, K64, &intel).abs() < 1e-9);
+        assert_eq!(best_order(&dense, 0.001, &intel), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn the_only_size_is_not_weighed() {
+        let only = MachineShape {
+            memory_bytes: 1 << 30,
+            ..MachineShape::default()
+        };
+        assert_eq!(best_order(&in_use(64), 0.0, &only), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn what_has_the_size_already_gets_a_larger_one_or_none() {
+        let mapped = RegionSample {
+            order: K64,
+            ..in_use(2)
+        };
+        assert_eq!(best_order(&mapped, 0.1, &arm()), Some(PageOrder::HUGE));
+        assert_eq!(best_order(&mapped, 0.0001, &arm()), None);
+    }
+}
