@@ -29,6 +29,7 @@ pub mod remote_advice;
 mod reports;
 pub mod roster;
 pub mod sampler;
+mod sizing;
 pub mod stop;
 pub mod system_memory;
 pub mod takeover;

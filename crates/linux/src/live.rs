@@ -6,11 +6,14 @@ use crate::error::LinuxError;
 use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::following::Following;
 use crate::membership::{MemberView, Membership, Scope};
+use crate::page_sizes::{SizeSwitches, SizesSeen};
+use crate::probe::small_pages::TouchCosts;
 use crate::process::{self, ProcessHandle};
 use crate::recovery::RecoveryMethod;
 use crate::remote_advice;
 use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
+use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
 use crate::{fragmentation, mappings, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
@@ -18,8 +21,8 @@ use hawkeye_manager::{
     Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, PageOrder,
-    ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
+    PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -75,6 +78,7 @@ pub struct LinuxMachine {
     refused_bytes: u64,
     groups: Groups,
     following: Option<Following>,
+    sizing: Sizing,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -95,7 +99,25 @@ impl LinuxMachine {
             refused_bytes: 0,
             groups: Groups::of_this_machine(),
             following: None,
+            sizing: Sizing::new(),
         }
+    }
+
+    /// Has the policy choose among page sizes at first touches from now on.
+    pub fn choose_sizes_with(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
+        self.sizing.choose_with(switches, costs);
+    }
+
+    /// By pages of which sizes managed processes are mapped, as last seen; `None` where nobody is given others than base
+    /// and huge pages.
+    pub fn sizes_seen(&self) -> Option<SizesSeen> {
+        self.sizing.seen(self.now())
+    }
+
+    /// Looks at that once more, as far as processes are still there.
+    pub fn look_at_sizes(&mut self) {
+        let now = self.now();
+        self.sizing.look_again(self.members.order(), now);
     }
 
     /// Fills ahead of everybody under management from now on, and `warm_bytes` at the start of each at once.
@@ -186,6 +208,8 @@ impl Machine for LinuxMachine {
         if let Some(following) = &self.following {
             following.update(&self.members, &started);
         }
+        let members = &self.members;
+        self.sizing.retain(|process| members.get(process).is_some());
         self.members.order().to_vec()
     }
 
@@ -238,12 +262,26 @@ impl Machine for LinuxMachine {
             .sample(member, &mut self.calls)
             .map_err(|e| e.for_process(process))?;
         sample.terms = member.terms;
+        self.sizing.complete(&mut sample, &member.eligible);
         self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
         Ok(sample)
     }
 
     fn first_touch_cost(&self) -> Duration {
         self.first_touch_cost
+    }
+
+    fn shape(&self) -> MachineShape {
+        self.sizing.shape()
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        let failed = |error: LinuxError| error.for_process(process);
+        self.sizing.set(process, orders).map_err(failed)
     }
 
     fn promote(
@@ -340,6 +378,7 @@ impl Machine for LinuxMachine {
             .sampler
             .huge_bytes(member)
             .map_err(|error| error.for_process(process))?;
+        self.sizing.look(process, self.began.elapsed());
         Ok(Footprint {
             rss_bytes,
             huge_bytes,

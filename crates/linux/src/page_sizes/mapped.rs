@@ -2,7 +2,7 @@
 //! `/proc/kpageflags` which frames are one page.
 
 use crate::error::LinuxError;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ const MOST_BYTES: u64 = 64 << 30;
 pub struct MappedSizes {
     /// How many of each size.
     pub pages: BTreeMap<PageOrder, u64>,
+    /// Regions most of whose memory is mapped by such pages, and by which.
+    #[serde(skip)]
+    pub regions: BTreeMap<RegionAddr, PageOrder>,
     /// Whether all memory was looked through.
     pub complete: bool,
 }
@@ -56,7 +59,12 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
     };
     let mut left = MOST_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
-    for range in anonymous(pid)? {
+    let ranges = anonymous(pid)?;
+    // One that is ending has nothing mapped any more.
+    if ranges.is_empty() {
+        return Err(LinuxError::NoSuchProcess(pid));
+    }
+    for range in ranges {
         for part in regions(range) {
             left = left.saturating_sub(part.end - part.start);
             if left == 0 {
@@ -76,10 +84,18 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
                     _ => LinuxError::file("reading", &path)(error),
                 })?;
             let frames: Vec<Option<u64>> = words(bytes).map(frame).collect();
-            count(&frames, first_page, &mut found.pages, |first, frames| {
+            let mut here = BTreeMap::new();
+            count(&frames, first_page, &mut here, |first, frames| {
                 flags_of(&flags, first, frames)
             })
             .map_err(LinuxError::file("reading", flags_path))?;
+            if let Some(order) = mapping_most(&here, frames.iter().flatten().count() as u64) {
+                let region = RegionAddr::containing(part.start);
+                found.regions.insert(region, order);
+            }
+            for (order, pages) in here {
+                *found.pages.entry(order).or_default() += pages;
+            }
         }
     }
     Ok(found)
@@ -165,6 +181,15 @@ fn count(
     Ok(())
 }
 
+/// The size that maps most of so many base pages, if it maps more than half of them.
+fn mapping_most(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
+    let most = pages
+        .iter()
+        .map(|(order, pages)| (pages * order.pages(), *order));
+    let (base_pages, order) = most.max()?;
+    (base_pages * 2 > present).then_some(order)
+}
+
 /// Where pages of several frames begin that end before the last of these, and how many frames they have.
 fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
     let is_head = |n: usize| {
@@ -218,6 +243,15 @@ mod tests {
         assert_eq!(counted(&run(2048, 64), 512), 0);
         assert_eq!(counted(&run(1024, 32), 520), 0);
         assert_eq!(counted(&vec![None; 512], 512), 0);
+    }
+
+    #[test]
+    fn a_region_is_mapped_by_what_maps_most_of_it() {
+        let small = PageOrder::new(2).expect("16 KiB");
+        let pages = BTreeMap::from([(small, 8), (PageOrder::CONTIGUOUS, 4)]);
+        assert_eq!(mapping_most(&pages, 100), Some(PageOrder::CONTIGUOUS));
+        assert_eq!(mapping_most(&pages, 128), None);
+        assert_eq!(mapping_most(&BTreeMap::new(), 0), None);
     }
 
     #[test]

@@ -5,14 +5,18 @@
 //! machine: nobody outside of a process can choose for it alone (up to 7.2).
 
 mod counters;
+mod looks;
 mod mapped;
-mod small_pages;
+mod switches;
 
 pub use counters::SizeCounters;
 pub use mapped::{MappedSizes, mapped};
-pub use small_pages::SmallPages;
+pub(crate) use looks::SizeLooks;
+pub use looks::SizesSeen;
+pub use switches::SizeSwitches;
 
 use crate::thp_settings::read_setting;
+use hawkeye_manager::config::SmallPages;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::fs;
@@ -28,6 +32,16 @@ pub enum GivenTo {
     Advised,
     /// `always`: all memory but what its program keeps out (`MADV_NOHUGEPAGE`, `PR_SET_THP_DISABLE`).
     Everybody,
+}
+
+impl From<SmallPages> for GivenTo {
+    fn from(consent: SmallPages) -> Self {
+        match consent {
+            SmallPages::Off => Self::Nobody,
+            SmallPages::Advised => Self::Advised,
+            SmallPages::All => Self::Everybody,
+        }
+    }
 }
 
 impl GivenTo {

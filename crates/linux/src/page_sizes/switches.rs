@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Sizes at first touches that may be chosen, and who is to have which. A size is on while anybody under management is
 /// to have it, for everybody that the consent is about. What somebody else has switched on stays as it was.
 #[derive(Debug)]
-pub struct SmallPages {
+pub struct SizeSwitches {
     thp: PathBuf,
     settings: SettingsHandle,
     given_to: GivenTo,
@@ -19,7 +19,7 @@ pub struct SmallPages {
     on: PageOrders,
 }
 
-impl SmallPages {
+impl SizeSwitches {
     /// Nothing is on yet. `thp`: the folder of the settings. `available`: sizes that were seen to work. `given_to`: whom
     /// those that are switched on are for; for nobody, nothing is ever changed.
     pub fn new(
@@ -146,9 +146,9 @@ mod tests {
             Self { folder, guard }
         }
 
-        fn small_pages(&self, given_to: GivenTo) -> SmallPages {
+        fn switches(&self, given_to: GivenTo) -> SizeSwitches {
             let thp = self.folder.0.clone();
-            SmallPages::new(thp, self.guard.handle(), given_to, orders(&SIZES))
+            SizeSwitches::new(thp, self.guard.handle(), given_to, orders(&SIZES))
         }
 
         fn set(&self) -> Vec<String> {
@@ -171,15 +171,15 @@ mod tests {
     #[test]
     fn a_size_is_on_while_anybody_wants_it() -> Result<(), LinuxError> {
         let machine = Machine::new("union", "madvise", ["never"; 3]);
-        let mut small = machine.small_pages(GivenTo::Everybody);
-        small.want(process(1), orders(&[64]))?;
-        small.want(process(2), orders(&[64, 128]))?;
+        let mut switches = machine.switches(GivenTo::Everybody);
+        switches.want(process(1), orders(&[64]))?;
+        switches.want(process(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
-        small.want(process(2), PageOrders::NONE)?;
+        switches.want(process(2), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
-        small.retain(|there| there == process(2))?;
+        switches.retain(|there| there == process(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
-        small.want(process(3), orders(&[16]))?;
+        switches.want(process(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
         assert_eq!(left, "never", "whatever is still wanted");
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn what_is_on_for_more_than_that_stays() -> Result<(), LinuxError> {
         let machine = Machine::new("stays", "madvise", ["always", "inherit", "never"]);
-        let mut small = machine.small_pages(GivenTo::Advised);
-        small.want(process(1), orders(&SIZES))?;
+        let mut switches = machine.switches(GivenTo::Advised);
+        switches.want(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["always", "inherit", "madvise"]);
-        small.want(process(1), PageOrders::NONE)?;
+        switches.want(process(1), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["always", "inherit", "never"]);
         Ok(())
     }
@@ -200,10 +200,10 @@ mod tests {
     #[test]
     fn what_inherits_too_little_is_set() -> Result<(), LinuxError> {
         let machine = Machine::new("inherits", "madvise", ["never", "inherit", "madvise"]);
-        let mut small = machine.small_pages(GivenTo::Everybody);
-        small.want(process(1), orders(&SIZES))?;
+        let mut switches = machine.switches(GivenTo::Everybody);
+        switches.want(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["always"; 3]);
-        small.retain(|_| false)?;
+        switches.retain(|_| false)?;
         assert_eq!(machine.set(), ["never", "inherit", "madvise"]);
         Ok(())
     }
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn without_consent_nothing_is_touched() -> Result<(), LinuxError> {
         let machine = Machine::new("off", "madvise", ["never"; 3]);
-        let mut small = machine.small_pages(GivenTo::Nobody);
-        assert!(small.available().is_empty());
-        small.want(process(1), orders(&SIZES))?;
+        let mut switches = machine.switches(GivenTo::Nobody);
+        assert!(switches.available().is_empty());
+        switches.want(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())
     }
