@@ -43,8 +43,8 @@ impl Sizing {
     pub(crate) fn choose_with(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
         self.shape.at_faults = switches.available();
         if let Some(costs) = costs {
-            self.shape.base_fault = costs.base_fault;
-            self.shape.zero_base = costs.zero_base;
+            self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
+            self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
         }
         self.looks
             .get_or_insert_with(|| SizeLooks::new(THP_DIR.into()));

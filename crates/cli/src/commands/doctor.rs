@@ -106,7 +106,8 @@ fn print_sizes(sizes: &[SizeFacts]) {
         let pages = found.order.pages();
         let tried = match &size.tried {
             Checked::Works => format!(
-                "works: {:.1} us until all of it is touched, {:.1} by {pages} base pages",
+                "works: first touch {:.1} us, all of it touched after {:.1}; after {:.1} by {pages} base pages",
+                size.first_touch_ns as f64 / 1e3,
                 size.touched_ns as f64 / 1e3,
                 size.base_touched_ns as f64 / 1e3
             ),

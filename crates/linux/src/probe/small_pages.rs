@@ -18,19 +18,24 @@ pub struct SizeFacts {
     pub found: SizeState,
     /// Whether one touch maps all of such a page, of memory for which huge pages are asked.
     pub tried: Checked,
-    /// How long it takes until all base pages of one are touched, in nanoseconds; 0 where it was not tried.
+    /// How long the first touch of one takes, in nanoseconds; 0 where it was not tried.
+    pub first_touch_ns: u64,
+    /// How long it takes until all base pages of one are touched.
     pub touched_ns: u64,
     /// The same by base pages.
     pub base_touched_ns: u64,
 }
 
 /// What first touches cost, out of the times of two sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TouchCosts {
-    /// A fault that maps one base page, without zeroing it.
-    pub base_fault: Duration,
+    /// A fault that maps one page, without zeroing it, in nanoseconds.
+    pub fault_ns: f64,
     /// Zeroing a base page.
-    pub zero_base: Duration,
+    pub zero_base_ns: f64,
+    /// Touching a base page for the first time that is mapped already: a page walk, and where a hypervisor shadows page
+    /// tables an exit to it.
+    pub touch_ns: f64,
 }
 
 /// Tries each size that there is under that of a huge page; none on kernels before 6.8. A size is switched to `madvise` for some
@@ -55,6 +60,7 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
             Err(why) => SizeFacts {
                 found,
                 tried: Checked::NotTried(why),
+                first_touch_ns: 0,
                 touched_ns: 0,
                 base_touched_ns: 0,
             },
@@ -64,15 +70,16 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
                 if let Some(settings) = &mut settings {
                     settings.put_back(&setting_file(thp, order))?;
                 }
-                let ns = |touched: Option<Touched>| {
-                    touched.map_or(0, |touched| touched.all.as_nanos() as u64)
+                let ns = |touched: Option<Touched>, time: fn(Touched) -> Duration| {
+                    touched.map_or(0, |touched| time(touched).as_nanos() as u64)
                 };
                 let (advised, base) = (advised?, child.touch_blocks(order, false)?);
                 SizeFacts {
                     found,
                     tried: judge(order, advised),
-                    touched_ns: ns(advised),
-                    base_touched_ns: ns(base),
+                    first_touch_ns: ns(advised, |touched| touched.first),
+                    touched_ns: ns(advised, |touched| touched.all),
+                    base_touched_ns: ns(base, |touched| touched.all),
                 }
             }
         });
@@ -98,24 +105,22 @@ pub fn working(facts: &[SizeFacts]) -> PageOrders {
     works.map(|size| size.found.order).collect()
 }
 
-/// What a touch costs with one fault for each base page, and with one for as many as there are in the largest size: the
-/// difference is faults, the rest zeroing. `None` where no size works, or noise was greater than that.
+/// A base page takes a fault and zeroing it, a page of the largest size one fault and zeroing as many as it holds; what it takes to
+/// touch the others of these is touches alone. `None` where no size works, or noise was greater than that.
 pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
     let largest = facts.iter().rev().find(|size| size.tried.works())?;
     let pages = largest.found.order.pages() as f64;
     let by_base = largest.base_touched_ns as f64 / pages;
-    let by_large = largest.touched_ns as f64 / pages;
-    // by_base = fault + zero; by_large = fault / pages + zero.
-    let fault = (by_base - by_large) * pages / (pages - 1.0);
-    let zero = by_base - fault;
-    if fault > 0.0 && zero > 0.0 {
-        Some(TouchCosts {
-            base_fault: Duration::from_nanos(fault as u64),
-            zero_base: Duration::from_nanos(zero as u64),
-        })
-    } else {
-        None
-    }
+    let first = largest.first_touch_ns as f64;
+    let zero_base_ns = (first - by_base) / (pages - 1.0);
+    let fault_ns = by_base - zero_base_ns;
+    let touch_ns = (largest.touched_ns as f64 - first) / (pages - 1.0);
+    let costs = [fault_ns, zero_base_ns, touch_ns];
+    costs.iter().all(|ns| *ns > 0.0).then_some(TouchCosts {
+        fault_ns,
+        zero_base_ns,
+        touch_ns,
+    })
 }
 
 #[cfg(test)]
@@ -123,7 +128,8 @@ pub(super) mod tests {
     use super::*;
     use crate::page_sizes::SizeCounters;
 
-    pub(in crate::probe) fn size(order: u8, tried: Checked, ns: (u64, u64)) -> SizeFacts {
+    /// `ns`: of one touch, of all touches, and of all by base pages.
+    pub(in crate::probe) fn size(order: u8, tried: Checked, ns: [u64; 3]) -> SizeFacts {
         let order = PageOrder::new(order).expect("a size");
         SizeFacts {
             found: SizeState {
@@ -134,29 +140,36 @@ pub(super) mod tests {
                 counters: SizeCounters::default(),
             },
             tried,
-            touched_ns: ns.0,
-            base_touched_ns: ns.1,
+            first_touch_ns: ns[0],
+            touched_ns: ns[1],
+            base_touched_ns: ns[2],
         }
     }
 
     #[test]
     fn costs_are_those_that_make_both_times() {
-        // 300 ns a fault, 200 ns to zero a page.
-        let time = |faults: u64, pages: u64| faults * 300 + pages * 200;
+        // 300 ns a fault, 200 ns to zero a page, 30 ns a touch of one that is there.
+        let times = |pages: u64| {
+            let first = 300 + 200 * pages;
+            [first, first + 30 * (pages - 1), 500 * pages]
+        };
         let facts = [
-            size(4, Checked::Works, (time(1, 16), time(16, 16))),
-            size(8, Checked::Works, (time(1, 256), time(256, 256))),
-            size(9, Checked::Fails("no".into()), (0, 0)),
+            size(4, Checked::Works, times(16)),
+            size(8, Checked::Works, times(256)),
+            size(9, Checked::Fails("no".into()), [0; 3]),
         ];
         let costs = touch_costs(&facts).expect("there are some");
-        let near = |found: Duration, ns: i128| (found.as_nanos() as i128 - ns).abs() <= 2;
-        assert!(near(costs.base_fault, 300) && near(costs.zero_base, 200), "{costs:?}");
+        let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
+        assert!(near(costs.fault_ns, 300.0), "{costs:?}");
+        assert!(near(costs.zero_base_ns, 200.0), "{costs:?}");
+        assert!(near(costs.touch_ns, 30.0), "{costs:?}");
         assert_eq!(working(&facts).to_string(), "64 KiB, 1 MiB");
     }
 
     #[test]
-    fn a_size_that_is_slower_than_base_pages_tells_no_costs() {
-        assert_eq!(touch_costs(&[size(4, Checked::Works, (9000, 8000))]), None);
+    fn times_that_make_no_sense_tell_no_costs() {
+        let noise = size(4, Checked::Works, [400, 9000, 8000]);
+        assert_eq!(touch_costs(&[noise]), None);
         assert_eq!(touch_costs(&[]), None);
     }
 
@@ -165,6 +178,7 @@ pub(super) mod tests {
         let touched = |by_one_touch| {
             Some(Touched {
                 by_one_touch,
+                first: Duration::ZERO,
                 all: Duration::ZERO,
             })
         };

@@ -64,6 +64,11 @@ enum Generator {
         hot_reads: f64,
         instructions: u32,
     },
+    Blocks {
+        block_bytes: u64,
+        used_bytes: u64,
+        instructions: u32,
+    },
     KeyValue {
         value_lines: u32,
         /// Reads of this request that are done.
@@ -120,6 +125,15 @@ impl Accesses {
             } => Generator::HotSpot {
                 hot_bytes: ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES),
                 hot_reads,
+                instructions,
+            },
+            Pattern::Blocks {
+                block_bytes,
+                used_bytes,
+                instructions,
+            } => Generator::Blocks {
+                block_bytes: block_bytes.min(bytes),
+                used_bytes: used_bytes.min(bytes),
                 instructions,
             },
             Pattern::KeyValue {
@@ -193,6 +207,14 @@ impl Accesses {
                     (*hot_bytes, cold_bytes)
                 };
                 independent(draw(rng, begin, length, WORD_BYTES), *instructions)
+            }
+            Generator::Blocks {
+                block_bytes,
+                used_bytes,
+                instructions,
+            } => {
+                let block = draw(rng, 0, bytes, *block_bytes);
+                independent(draw(rng, block, *used_bytes, WORD_BYTES), *instructions)
             }
             Generator::KeyValue {
                 value_lines,
@@ -326,6 +348,23 @@ mod tests {
         let accesses = take(Pattern::HOT_SPOT, 1, 100_000);
         let hot = accesses.iter().filter(|a| a.offset < BYTES / 10).count();
         assert!((89_000..91_000).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn of_each_block_the_used_part_is_read() {
+        let pattern = Pattern::Blocks {
+            block_bytes: 132 << 10,
+            used_bytes: 40 << 10,
+            instructions: 9,
+        };
+        let accesses = take(pattern, 1, 50_000);
+        let in_block = |a: &Access| a.offset % (132 << 10);
+        assert!(accesses.iter().all(|a| in_block(a) < 40 << 10));
+        let blocks: std::collections::HashSet<u64> =
+            accesses.iter().map(|a| a.offset / (132 << 10)).collect();
+        assert_eq!(blocks.len() as u64, BYTES / (132 << 10));
+        let late = accesses.iter().filter(|a| in_block(a) >= 20 << 10).count();
+        assert!((24_000..26_000).contains(&late), "{late}");
     }
 
     #[test]

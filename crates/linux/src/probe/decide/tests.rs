@@ -32,7 +32,7 @@ fn capable() -> Facts {
         counters: works(),
         damon: works(),
         page_idle: works(),
-        small_pages: vec![size(4, works(), (3, 9))],
+        small_pages: vec![size(4, works(), [2, 3, 9])],
     }
 }
 
@@ -172,10 +172,10 @@ fn one_size_that_works_is_enough_and_none_is_said_so() {
         let capability = all.find(|c| c.name == "small pages").expect("is listed");
         (capability.available, capability.found)
     };
-    let some = vec![size(2, fails(), (0, 0)), size(4, Checked::Works, (3, 9))];
+    let some = vec![size(2, fails(), [0; 3]), size(4, Checked::Works, [2, 3, 9])];
     assert!(found(some).0);
     assert_eq!(
-        found(vec![size(2, fails(), (0, 0))]),
+        found(vec![size(2, fails(), [0; 3])]),
         (false, "EINVAL".into())
     );
     let (available, why) = found(Vec::new());
