@@ -66,7 +66,9 @@ pub struct ManagingOptions {
     #[arg(long, value_name = "WHOSE", value_enum, default_value_t = SmallPagesMode::Off)]
     pub small_pages: SmallPagesMode,
 
-    /// Keep what is learned of a program, by its executable, and use it when it is started again.
+    /// Keep what is learned of the program, by its executable, and use it when it is started again: page sizes at first touches
+    /// (with --small-pages), and how much is filled at its start (with --fault-ahead). Kept in /var/lib/hawkeye/learned, one
+    /// file a program; deleting a file has it forgotten.
     #[arg(long)]
     pub learn: bool,
 

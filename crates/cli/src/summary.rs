@@ -84,8 +84,12 @@ pub fn sizes(seen: &SizesSeen) -> String {
             )
         })
         .collect();
-    let partial = if seen.complete { "" } else { "; of the first 64 GiB" };
-    format!("{}, {:.1} s before the end{partial}", each.join(", "), seen.age_s)
+    let partial = if seen.complete {
+        ""
+    } else {
+        "; of the first 64 GiB"
+    };
+    format!("{}, seen {:.1} s ago{partial}", each.join(", "), seen.age_s)
 }
 
 /// Sentences for what the journal shows and the numbers don't.

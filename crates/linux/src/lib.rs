@@ -14,6 +14,7 @@ pub mod fragmentation;
 mod generator;
 pub mod identity;
 pub mod instance;
+pub mod learned;
 pub mod live;
 pub mod machine_costs;
 pub mod mappings;

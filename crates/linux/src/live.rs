@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::following::Following;
+use crate::learned::{Learned, Notebook};
 use crate::membership::{MemberView, Membership, Scope};
 use crate::page_sizes::{SizeSwitches, SizesSeen};
 use crate::probe::small_pages::TouchCosts;
@@ -18,11 +19,13 @@ use crate::stop::{StopSignals, Waited};
 use crate::{fragmentation, mappings, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+    Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
+    ZeroScan,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
-    PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
+    Scope as Whose, Selection,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -79,6 +82,7 @@ pub struct LinuxMachine {
     groups: Groups,
     following: Option<Following>,
     sizing: Sizing,
+    notebook: Option<Notebook>,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -100,6 +104,21 @@ impl LinuxMachine {
             groups: Groups::of_this_machine(),
             following: None,
             sizing: Sizing::new(),
+            notebook: None,
+        }
+    }
+
+    /// Keeps what is learned of programs, and uses what is known of them, from now on.
+    pub fn learn(&mut self, learned: Learned) {
+        self.notebook = Some(Notebook::new(learned));
+    }
+
+    /// Management is over: writes down what was learned of those who are still there.
+    pub fn finish_learning(&mut self) {
+        let now = self.now();
+        let sizes = self.sizes_seen().unwrap_or_default().sizes;
+        if let Some(notebook) = &mut self.notebook {
+            notebook.finish(now, &sizes);
         }
     }
 
@@ -205,8 +224,12 @@ impl Machine for LinuxMachine {
         self.members
             .update(&mut self.scope, &self.sampler, each, now);
         let started = self.members.take_started();
+        if let Some(notebook) = &mut self.notebook {
+            let sizes = self.sizing.seen(now).unwrap_or_default().sizes;
+            notebook.update(self.members.order(), now, &sizes);
+        }
         if let Some(following) = &self.following {
-            following.update(&self.members, &started);
+            following.update(&self.members, &started, self.notebook.as_ref());
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
@@ -263,6 +286,9 @@ impl Machine for LinuxMachine {
             .map_err(|e| e.for_process(process))?;
         sample.terms = member.terms;
         self.sizing.complete(&mut sample, &member.eligible);
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_sample(&sample);
+        }
         self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
         Ok(sample)
     }
@@ -281,7 +307,20 @@ impl Machine for LinuxMachine {
         orders: PageOrders,
     ) -> Result<(), MachineError> {
         let failed = |error: LinuxError| error.for_process(process);
-        self.sizing.set(process, orders).map_err(failed)
+        self.sizing.set(process, orders).map_err(failed)?;
+        let now = self.now();
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_sizes(process, orders, now);
+        }
+        Ok(())
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
+        let known = self.notebook.as_ref()?.known(process)?;
+        Some(LearnedSizes {
+            orders: known.fault_sizes()?,
+            starts: known.confirmed,
+        })
     }
 
     fn promote(
@@ -315,7 +354,12 @@ impl Machine for LinuxMachine {
             .calls
             .time(|| remote_advice::collapse(&member.handle, region));
         match result {
-            Ok(()) => Ok(Promoted::Done(took)),
+            Ok(()) => {
+                if let Some(notebook) = &mut self.notebook {
+                    notebook.note_promoted(process);
+                }
+                Ok(Promoted::Done(took))
+            }
             Err(error) => Err(error.for_process(process)),
         }
     }
@@ -348,6 +392,9 @@ impl Machine for LinuxMachine {
             .recovery
             .split(&member.handle, region, &mut self.calls)?;
         let took = begun.elapsed();
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_split(process);
+        }
         let left = self.sampler.look(member, region).map_err(failed)?;
         let left_present = left.map_or(0, |r| r.present);
         Ok(Recovered {
@@ -379,6 +426,9 @@ impl Machine for LinuxMachine {
             .huge_bytes(member)
             .map_err(|error| error.for_process(process))?;
         self.sizing.look(process, self.began.elapsed());
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_resident(process, rss_bytes);
+        }
         Ok(Footprint {
             rss_bytes,
             huge_bytes,

@@ -62,7 +62,9 @@ mod tests {
     use super::*;
 
     fn cpu(vendor: &str, family: u32, flags: &str) -> String {
-        format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\n")
+        format!(
+            "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\n"
+        )
     }
 
     #[test]

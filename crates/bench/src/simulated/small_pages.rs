@@ -127,7 +127,8 @@ impl Filled {
     }
 }
 
-/// The program on the simulated processor, under base pages and under huge pages. `own_ns`: what a read takes where neither
+/// The program on the simulated processor, under base pages and under huge pages: two accesses for each of its reads, of the table of
+/// blocks and of a block. `own_ns`: what a read takes where neither
 /// caches nor translation hold it up.
 ///
 /// # Errors
@@ -145,7 +146,8 @@ pub fn reads(
         used_bytes: layout.used_pages * BASE_PAGE_BYTES,
         instructions,
     };
-    let pages = layout.blocks * layout.spacing_pages();
+    // And the table.
+    let pages = layout.blocks * layout.spacing_pages() + layout.blocks / 256 + 1;
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);

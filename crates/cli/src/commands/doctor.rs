@@ -114,6 +114,10 @@ fn print_sizes(sizes: &[SizeFacts]) {
             Checked::Fails(why) => why.clone(),
             Checked::NotTried(why) => format!("not tried: {why}"),
         };
-        println!("     {:8} {:8} {tried}", found.order.to_string(), found.setting);
+        println!(
+            "     {:8} {:8} {tried}",
+            found.order.to_string(),
+            found.setting
+        );
     }
 }

@@ -8,11 +8,14 @@ use crate::progress::Progress;
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::config::{Config, CounterEvents, FillSettings, Khugepaged, SmallPages};
+use hawkeye_manager::config::{
+    Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
+};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
@@ -25,6 +28,7 @@ pub struct Session {
     means: hawkeye_linux::Means,
     filling: Filling,
     choosing: Choosing,
+    learned: Option<Learned>,
 }
 
 /// What is to be done, beside what the policy does.
@@ -38,6 +42,7 @@ struct Wanted {
     /// To be filled at the start of each process.
     warm_bytes: u64,
     small_pages: SmallPages,
+    learn: bool,
 }
 
 impl Session {
@@ -58,6 +63,7 @@ impl Session {
             fill_required,
             warm_bytes,
             small_pages: options.small_pages.into(),
+            learn: options.learn,
         };
         Self::take_over(signals, policy, wanted, purpose)
     }
@@ -74,6 +80,7 @@ impl Session {
             fill_required: false,
             warm_bytes: 0,
             small_pages: config.small_pages,
+            learn: config.learn == Switch::On,
         };
         Self::take_over(signals, policy, wanted, "daemon")
     }
@@ -129,6 +136,11 @@ impl Session {
             means,
             filling,
             choosing,
+            learned: wanted
+                .learn
+                .then(|| Learned::open(learned_dir()))
+                .transpose()
+                .context("what is learned can't be kept")?,
         })
     }
 
@@ -140,6 +152,9 @@ impl Session {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);
         self.filling.attach(&mut machine);
         self.choosing.attach(&mut machine);
+        if let Some(learned) = self.learned {
+            machine.learn(learned);
+        }
         let manager = Manager::new(machine, self.policy, self.settings)?;
         Ok((manager, self.filling, self.takeover))
     }
@@ -163,6 +178,7 @@ impl Session {
         let policy = manager.policy();
         let (mut machine, journal) = manager.finish();
         machine.look_at_sizes();
+        machine.finish_learning();
         let mut notes = summary::notes(&journal);
         let refused = machine.refused_bytes();
         if refused > 0 {

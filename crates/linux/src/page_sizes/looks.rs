@@ -3,7 +3,7 @@
 use super::{MappedSizes, SizeCounters, mapped, state, states};
 use crate::error::LinuxError;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: u32 = 1000;
 
 /// What the last looks have shown.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizesSeen {
     /// How long ago the latest of them was, in seconds.
     pub age_s: f64,
@@ -25,7 +25,7 @@ pub struct SizesSeen {
 }
 
 /// One size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeSeen {
     /// The size.
     pub page_bytes: u64,
@@ -72,7 +72,11 @@ impl SizeLooks {
     /// # Errors
     /// As of [`mapped`].
     pub(crate) fn look(&mut self, process: ProcessId, now: Duration) -> Result<(), LinuxError> {
-        if self.processes.get(&process).is_some_and(|look| now < look.next) {
+        if self
+            .processes
+            .get(&process)
+            .is_some_and(|look| now < look.next)
+        {
             return Ok(());
         }
         let begun = Instant::now();
@@ -124,7 +128,8 @@ impl SizeLooks {
             let after = state(&self.thp, order)?.counters.anon_fault_alloc?;
             Some(after.saturating_sub(before))
         };
-        let mut orders: Vec<PageOrder> = pages.keys().chain(self.counters.keys()).copied().collect();
+        let mut orders: Vec<PageOrder> =
+            pages.keys().chain(self.counters.keys()).copied().collect();
         orders.sort_unstable();
         orders.dedup();
         let sizes = orders.into_iter().map(|order| SizeSeen {

@@ -119,9 +119,7 @@ fn anonymous(pid: u32) -> Result<Vec<Range<u64>>, LinuxError> {
 fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = range.start;
     std::iter::from_fn(move || {
-        let end = (start + 1)
-            .next_multiple_of(HUGE_PAGE_BYTES)
-            .min(range.end);
+        let end = (start + 1).next_multiple_of(HUGE_PAGE_BYTES).min(range.end);
         let part = start..end;
         start = end;
         (!part.is_empty()).then_some(part)
@@ -162,7 +160,11 @@ fn count(
             continue;
         };
         let follows = |(n, frame): (usize, &Option<u64>)| *frame == Some(first + n as u64);
-        let run = rest.iter().enumerate().take_while(|it| follows(*it)).count();
+        let run = rest
+            .iter()
+            .enumerate()
+            .take_while(|it| follows(*it))
+            .count();
         if run >= SMALLEST {
             let flags = flags_of(first, run + 1)?;
             for (begin, length) in compound(&flags) {

@@ -10,9 +10,9 @@ mod mapped;
 mod switches;
 
 pub use counters::SizeCounters;
-pub use mapped::{MappedSizes, mapped};
 pub(crate) use looks::SizeLooks;
-pub use looks::SizesSeen;
+pub use looks::{SizeSeen, SizesSeen};
+pub use mapped::{MappedSizes, mapped};
 pub use switches::SizeSwitches;
 
 use crate::thp_settings::read_setting;

@@ -20,6 +20,8 @@ pub(crate) struct Access {
 
 /// Bytes of what is read at random.
 const WORD_BYTES: u64 = 8;
+/// Bytes of an entry of a table of blocks: where it is, and how long.
+const HANDLE_BYTES: u64 = 16;
 /// Bytes of an entry or node of a hash table.
 const ENTRY_BYTES: u64 = 32;
 /// Instructions from a pointer to what it points to, and from one line of a value to the next.
@@ -65,8 +67,11 @@ enum Generator {
         instructions: u32,
     },
     Blocks {
+        blocks: u64,
         block_bytes: u64,
         used_bytes: u64,
+        /// The block whose entry was read.
+        found: Option<u64>,
         instructions: u32,
     },
     KeyValue {
@@ -132,8 +137,10 @@ impl Accesses {
                 used_bytes,
                 instructions,
             } => Generator::Blocks {
-                block_bytes: block_bytes.min(bytes),
-                used_bytes: used_bytes.min(bytes),
+                blocks: (bytes / (block_bytes + HANDLE_BYTES)).max(1),
+                block_bytes: block_bytes.min(bytes - HANDLE_BYTES),
+                used_bytes: used_bytes.min(bytes - HANDLE_BYTES),
+                found: None,
                 instructions,
             },
             Pattern::KeyValue {
@@ -209,13 +216,23 @@ impl Accesses {
                 independent(draw(rng, begin, length, WORD_BYTES), *instructions)
             }
             Generator::Blocks {
+                blocks,
                 block_bytes,
                 used_bytes,
+                found,
                 instructions,
-            } => {
-                let block = draw(rng, 0, bytes, *block_bytes);
-                independent(draw(rng, block, *used_bytes, WORD_BYTES), *instructions)
-            }
+            } => match found.take() {
+                None => {
+                    let block = rng.below(*blocks);
+                    *found = Some(block);
+                    independent(block * HANDLE_BYTES, *instructions - *instructions / 4)
+                }
+                Some(block) => {
+                    let begin = *blocks * HANDLE_BYTES + block * *block_bytes;
+                    let word = draw(rng, begin, *used_bytes, WORD_BYTES);
+                    dependent(word, *instructions / 4)
+                }
+            },
             Generator::KeyValue {
                 value_lines,
                 done,
@@ -357,14 +374,19 @@ mod tests {
             used_bytes: 40 << 10,
             instructions: 9,
         };
+        let block = 132 << 10;
+        let blocks = BYTES / (block + 16);
         let accesses = take(pattern, 1, 50_000);
-        let in_block = |a: &Access| a.offset % (132 << 10);
-        assert!(accesses.iter().all(|a| in_block(a) < 40 << 10));
-        let blocks: std::collections::HashSet<u64> =
-            accesses.iter().map(|a| a.offset / (132 << 10)).collect();
-        assert_eq!(blocks.len() as u64, BYTES / (132 << 10));
-        let late = accesses.iter().filter(|a| in_block(a) >= 20 << 10).count();
-        assert!((24_000..26_000).contains(&late), "{late}");
+        let mut seen = std::collections::HashSet::new();
+        for pair in accesses.chunks_exact(2) {
+            let (entry, word) = (pair[0], pair[1]);
+            assert!(!entry.after_previous && word.after_previous);
+            let index = entry.offset / 16;
+            let begin = blocks * 16 + index * block;
+            assert!((begin..begin + (40 << 10)).contains(&word.offset));
+            seen.insert(index);
+        }
+        assert_eq!(seen.len() as u64, blocks);
     }
 
     #[test]

@@ -43,14 +43,14 @@ pub enum Pattern {
         /// For each read.
         instructions: u32,
     },
-    /// Independent reads of words in blocks that lie side by side, each used from its begin on; all blocks are equally
-    /// likely, and all words in use of each.
+    /// Reads of words in blocks that lie side by side, each used from its begin on, behind a table of 16 bytes for each: an entry
+    /// is read, then a word of the block that it leads to. All blocks are equally likely, and all words in use of each.
     Blocks {
         /// From the begin of one to that of the next (at least 8, at most the memory).
         block_bytes: u64,
         /// What is used of each (at least 8, at most all of it).
         used_bytes: u64,
-        /// For each read.
+        /// For each of both reads together (at least 4).
         instructions: u32,
     },
     /// Requests to a key-value store like Redis: a bucket of the hash table, the entry found there,
@@ -149,6 +149,9 @@ impl Pattern {
                 "at least 8 and at most a block",
                 used_bytes as f64,
             ),
+            Self::Blocks {
+                instructions: 0..4, ..
+            } => refuse("instructions", "4 or more", f64::from(self.instructions())),
             Self::KeyValue { value_bytes, .. } if !(1..=1 << 20).contains(&value_bytes) => {
                 refuse("value_bytes", "1 byte to 1 MiB", f64::from(value_bytes))
             }
