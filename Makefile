@@ -19,7 +19,7 @@ test: deps ## run all tests; the live ones need root and are counted as skipped 
 	@scripts/test.sh
 
 bench: build ## measure on this machine, side by side in one run
-	$(HAWKEYE) bench
+	$(HAWKEYE) bench --live
 
 lint: lint-deps ## check format, lints, documentation, shell scripts and licence headers
 	cargo fmt --all --check

@@ -8,36 +8,54 @@
 //! before.
 
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
-use std::fs;
+use std::{fs, io};
 
 /// A huge page is so many times doubled a base page (9).
 const HUGE_ORDER: usize = (HUGE_PAGE_BYTES / BASE_PAGE_BYTES).trailing_zeros() as usize;
 
+/// Free memory of all nodes and zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeMemory {
+    /// All of it, in bytes.
+    pub bytes: u64,
+    /// Of it, in blocks that hold a huge page, in bytes.
+    pub huge_bytes: u64,
+}
+
+impl FreeMemory {
+    /// As it is now.
+    ///
+    /// # Errors
+    /// `/proc/buddyinfo` can't be read (only root may), or is not what it should be.
+    pub fn read() -> io::Result<Self> {
+        let found = parsed(&fs::read_to_string("/proc/buddyinfo")?);
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// The fragmentation index for huge pages (0-1); 1 where nothing is free.
+    pub fn fmfi(self) -> f64 {
+        if self.bytes == 0 {
+            1.0
+        } else {
+            (self.bytes - self.huge_bytes) as f64 / self.bytes as f64
+        }
+    }
+}
+
 /// The free memory fragmentation index for huge pages (0-1); `None` where `/proc/buddyinfo` can't be
 /// read: only its owner, root, may.
 pub fn fmfi() -> Option<f64> {
-    unusable_free_index(&fs::read_to_string("/proc/buddyinfo").ok()?)
+    FreeMemory::read().ok().map(FreeMemory::fmfi)
 }
 
 /// Huge pages that are free and need no compaction; `None` where `/proc/buddyinfo` can't be read.
 pub fn free_huge_pages() -> Option<u64> {
-    let (_, usable) = free_and_usable(&fs::read_to_string("/proc/buddyinfo").ok()?)?;
-    Some(usable * BASE_PAGE_BYTES / HUGE_PAGE_BYTES)
+    let free = FreeMemory::read().ok()?;
+    Some(free.huge_bytes / HUGE_PAGE_BYTES)
 }
 
-/// The index from the text of `/proc/buddyinfo`. Without any free memory all of it is unusable (1), as
-/// for the kernel. `None` when the text is not what it should be.
-fn unusable_free_index(buddyinfo: &str) -> Option<f64> {
-    let (free, usable) = free_and_usable(buddyinfo)?;
-    Some(if free == 0 {
-        1.0
-    } else {
-        (free - usable) as f64 / free as f64
-    })
-}
-
-/// Free base pages, and those of them in blocks that hold a huge page.
-fn free_and_usable(buddyinfo: &str) -> Option<(u64, u64)> {
+/// From the text of `/proc/buddyinfo`; `None` when that is not what it should be.
+fn parsed(buddyinfo: &str) -> Option<FreeMemory> {
     let (mut free, mut usable) = (0u64, 0u64);
     for line in buddyinfo.lines() {
         // "Node 0, zone   Normal   1649   2126 ...": free blocks of 1, 2, 4 ... base pages.
@@ -54,12 +72,19 @@ fn free_and_usable(buddyinfo: &str) -> Option<(u64, u64)> {
     if buddyinfo.trim().is_empty() {
         return None;
     }
-    Some((free, usable))
+    Some(FreeMemory {
+        bytes: free.checked_mul(BASE_PAGE_BYTES)?,
+        huge_bytes: usable.checked_mul(BASE_PAGE_BYTES)?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn unusable_free_index(buddyinfo: &str) -> Option<f64> {
+        parsed(buddyinfo).map(FreeMemory::fmfi)
+    }
 
     /// Linux 6.18, x86, orders 0 to 10, as it was read. Blocks of order 9 and 10 hold
     /// (1 + 2 + 84) * 512 + (3 + 751 + 4788) * 1024 = 5,719,552 pages, the others 125,420:

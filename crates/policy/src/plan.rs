@@ -180,7 +180,7 @@ pub struct Promotion {
     /// By pages of which size. Smaller ones than a region replace what is present in it, block by aligned block; what has
     /// nothing present stays empty.
     pub order: PageOrder,
-    /// Base pages present when it was chosen; a machine refuses if the owner has freed some since.
+    /// Base pages present in the region when it was chosen; a machine refuses if the owner has freed some since.
     pub expected_present: u16,
     /// Why.
     pub reason: Reason,

@@ -5,7 +5,7 @@
 
 use crate::workload::error::MemoryError;
 use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 /// Size of a base page, in bytes.
@@ -84,6 +84,13 @@ impl Mapping {
         self.advise(0, bytes, libc::MADV_HUGEPAGE)
     }
 
+    /// Maps private memory that never becomes huge.
+    pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
+        let mapping = map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;
+        mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
+        Ok(mapping)
+    }
+
     /// Maps memory that stays shared with forked children.
     pub(crate) fn shared(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
@@ -158,6 +165,27 @@ impl Mapping {
     /// Gives a range back to the kernel: it reads as zeros afterwards.
     pub(crate) fn discard(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         self.advise(offset, bytes, libc::MADV_DONTNEED)
+    }
+
+    /// Has a pipe refer to a range of pages, which keeps them and keeps them where they are.
+    pub(crate) fn reference(
+        &self,
+        offset: usize,
+        bytes: usize,
+        pipe: BorrowedFd<'_>,
+    ) -> Result<(), MemoryError> {
+        let range = libc::iovec {
+            iov_base: self.range(offset, bytes),
+            iov_len: bytes,
+        };
+        // SAFETY: the range is ours; the call only reads the page table, and the pages may change while they are in the
+        // pipe: nobody reads it.
+        let done = unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const range, 1, 0) };
+        if usize::try_from(done) == Ok(bytes) {
+            Ok(())
+        } else {
+            Err(MemoryError::last("vmsplice", bytes))
+        }
     }
 
     fn advise(&self, offset: usize, bytes: usize, advice: i32) -> Result<(), MemoryError> {

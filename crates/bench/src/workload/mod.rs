@@ -9,6 +9,7 @@ mod bloat;
 mod console;
 mod crowd;
 mod error;
+mod fragment;
 mod grow;
 mod handle;
 mod memory;
@@ -25,6 +26,7 @@ pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
+pub use fragment::FragmentArgs;
 pub use grow::GrowArgs;
 pub use handle::{HandleError, Workload};
 pub use memory::Pages;
@@ -73,6 +75,8 @@ pub enum WorkloadCommand {
     ForkStorm(ForkStormArgs),
     /// Many small processes, some of which end and are replaced each second.
     Crowd(CrowdArgs),
+    /// Fragments free memory to a target, and holds it so until told to end.
+    Fragment(FragmentArgs),
     /// Executes itself again after a delay.
     ExecSelf(ExecArgs),
     /// Touches memory, waits and exits.
@@ -101,6 +105,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
         WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
+        WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
         WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
         WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
     };

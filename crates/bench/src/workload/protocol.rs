@@ -71,6 +71,17 @@ pub enum Event {
         /// The longest one.
         longest_ns: u64,
     },
+    /// Free memory is fragmented now.
+    Fragmented {
+        /// Share of free memory in blocks smaller than a huge page (0-1), before.
+        fmfi_before: f64,
+        /// The same now.
+        fmfi: f64,
+        /// Memory that is held for it.
+        held_bytes: u64,
+        /// Whether compaction can't move that.
+        pinned: bool,
+    },
     /// Answer to `longest`: the longest calls since the last one.
     Longest {
         /// `mmap`, in microseconds.

@@ -1,16 +1,20 @@
 //! `hawkeye bench`: measurements.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use hawkeye_bench::live::{EXPERIMENTS, Experiment, Host, Scale};
+use hawkeye_bench::experiments::{self, Experiment, Outcome, Results};
+use hawkeye_bench::live::{Host, Scale};
+use hawkeye_bench::simulated::paper;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measure on this machine: every figure beside what it is compared with, in one run.
+/// Measure on this machine and on the simulated one: every figure beside what it is compared with, in one run.
 ///
 /// Example: hawkeye bench hot-first bloat
 #[derive(Args)]
 pub struct Bench {
-    /// Experiments to run; all of them if none is named.
+    /// Experiments to do; all of them if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -18,41 +22,68 @@ pub struct Bench {
     #[arg(long)]
     list: bool,
 
-    /// Smaller and shorter: shows the direction.
+    /// Measure on this machine only.
+    #[arg(long)]
+    live: bool,
+
+    /// Simulate only; takes no root, and leaves the machine alone.
+    #[arg(long, conflicts_with = "live")]
+    sim: bool,
+
+    /// Measure less and shorter: shows the direction. What is simulated is the same.
     #[arg(long)]
     quick: bool,
 
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    /// Write results.md, and JSON and SVG of each experiment, into a folder.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
 }
 
 impl Bench {
-    /// Runs them.
+    /// Does them.
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
-            for experiment in &EXPERIMENTS {
-                println!("{:15} {}", experiment.name, experiment.shows);
+            println!("{:25} live sim", "");
+            for experiment in experiments::all() {
+                let has = |side: bool| if side { "x" } else { "" };
+                let (live, simulated) = (experiment.live.is_some(), experiment.simulated.is_some());
+                println!(
+                    "{:25} {:^4} {:^3} {}",
+                    experiment.name,
+                    has(live),
+                    has(simulated),
+                    experiment.shows()
+                );
             }
             return Ok(ExitCode::SUCCESS);
         }
         let chosen = self.chosen()?;
-        let scale = if self.quick {
-            Scale::Quick
-        } else {
-            Scale::Full
-        };
-        let mut host = Host::take_over(std::env::current_exe()?)?;
-        host.warm_up(if self.quick { 6 << 30 } else { 18 << 30 })?;
-        let mut reports = Vec::new();
+        if let Some(folder) = &self.out {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("{} can't be made", folder.display()))?;
+        }
+        let mut host = None;
+        if chosen.iter().any(|experiment| experiment.live.is_some()) {
+            let taken = Host::take_over(std::env::current_exe()?)?;
+            taken.warm_up(if self.quick { 6 << 30 } else { 18 << 30 })?;
+            host = Some(taken);
+        }
+        let mut results = Results::here(self.quick);
         let mut failed = false;
         for experiment in chosen {
-            match (experiment.run)(&mut host, scale) {
-                Ok(report) => {
+            match self.outcome(&experiment, host.as_mut()) {
+                Ok(outcome) => {
                     if !self.json {
-                        println!("{report}");
+                        println!("{outcome}");
                     }
-                    reports.push(report);
+                    if let Some(folder) = &self.out {
+                        write_outcome(folder, &outcome)?;
+                    }
+                    results.outcomes.push(outcome);
                 }
                 Err(error) => {
                     eprintln!("hawkeye: {} could not be done: {error}", experiment.name);
@@ -61,25 +92,73 @@ impl Bench {
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&reports)?);
+            println!("{}", serde_json::to_string_pretty(&results)?);
+        }
+        if let Some(folder) = &self.out {
+            write(&folder.join("results.md"), &results.to_string())?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn chosen(&self) -> Result<Vec<&'static Experiment>> {
-        if self.names.is_empty() {
-            return Ok(EXPERIMENTS.iter().collect());
-        }
-        let mut chosen = Vec::new();
+    fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
+        let scale = if self.quick {
+            Scale::Quick
+        } else {
+            Scale::Full
+        };
+        let live = match (experiment.live, host) {
+            (Some(live), Some(host)) => Some((live.run)(host, scale)?),
+            _ => None,
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let simulated = experiment
+            .simulated
+            .map(|table| paper::simulate(table, threads).map_err(|message| anyhow!(message)));
+        Ok(Outcome {
+            name: experiment.name,
+            live,
+            simulated: simulated.transpose()?,
+        })
+    }
+
+    /// Those that are named, with the sides that are wanted.
+    fn chosen(&self) -> Result<Vec<Experiment>> {
+        let all = experiments::all();
         for name in &self.names {
-            match EXPERIMENTS
-                .iter()
-                .find(|experiment| experiment.name == name)
-            {
-                Some(experiment) => chosen.push(experiment),
-                None => bail!("there is no experiment {name:?}: `hawkeye bench --list` shows them"),
+            let Some(found) = all.iter().find(|known| known.name == name) else {
+                bail!("there is no experiment {name:?}: `hawkeye bench --list` shows them");
+            };
+            if self.live && found.live.is_none() {
+                bail!("{name} is simulated only");
+            }
+            if self.sim && found.simulated.is_none() {
+                bail!("{name} is not simulated");
             }
         }
-        Ok(chosen)
+        let named = |known: &Experiment| {
+            self.names.is_empty() || self.names.iter().any(|name| name == known.name)
+        };
+        let wanted = all.into_iter().filter(named).map(|known| Experiment {
+            live: known.live.filter(|_| !self.sim),
+            simulated: known.simulated.filter(|_| !self.live),
+            ..known
+        });
+        Ok(wanted
+            .filter(|left| left.live.is_some() || left.simulated.is_some())
+            .collect())
     }
+}
+
+fn write_outcome(folder: &Path, outcome: &Outcome) -> Result<()> {
+    let json = serde_json::to_string_pretty(outcome)?;
+    write(&folder.join(format!("{}.json", outcome.name)), &json)?;
+    if let Some(figure) = outcome.figure() {
+        let svg = folder.join(format!("{}.svg", outcome.name));
+        write(&svg, &figure.to_svg()?)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
 }

@@ -7,6 +7,7 @@ mod common;
 mod daemon;
 mod doctor;
 mod fault_ahead;
+mod fragment;
 mod recovery;
 mod run;
 mod safety;

@@ -3,7 +3,7 @@
 use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, Promoted};
-use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, Promotion, Spent};
+use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, Promotion, Spent};
 use std::time::Duration;
 
 /// Share of the CPU budget that promotion does not use up: memory that runs short just afterwards must
@@ -101,8 +101,11 @@ impl<M: Machine> Manager<M> {
         self.policy.settle(process, region, done.then_some(took));
         if done {
             self.cooldown.succeed(process, region);
-            self.planner.note_huge(process, region);
-            self.huge_limits.note_promoted(process);
+            // Smaller pages are no bloat to be split, larger ones were huge before.
+            if order == PageOrder::HUGE {
+                self.planner.note_huge(process, region);
+                self.huge_limits.note_promoted(process);
+            }
             self.account(process, taken_bytes as i64);
         } else {
             self.budget.give_back();
@@ -139,7 +142,37 @@ impl<M: Machine> Manager<M> {
     }
 }
 
-/// What a promotion takes from memory: the base pages that were not there.
+/// What a promotion takes from memory at the most: the base pages that were not there, of the blocks that something is present in.
 fn promotion_bytes(promotion: &Promotion) -> u64 {
-    u64::from(PAGES_PER_REGION.saturating_sub(promotion.expected_present)) * BASE_PAGE_BYTES
+    let present = u64::from(promotion.expected_present.min(PAGES_PER_REGION));
+    let absent = u64::from(PAGES_PER_REGION) - present;
+    absent.min(present * (promotion.order.pages() - 1)) * BASE_PAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::{ProcessId, Reason, RegionAddr};
+
+    fn bytes(order: PageOrder, present: u16) -> u64 {
+        promotion_bytes(&Promotion {
+            process: ProcessId {
+                pid: 1,
+                start_ticks: 1,
+            },
+            region: RegionAddr::containing(0),
+            order,
+            expected_present: present,
+            reason: Reason::AddressOrder { present },
+        })
+    }
+
+    #[test]
+    fn memory_is_taken_for_what_was_not_there() {
+        assert_eq!(bytes(PageOrder::HUGE, 500), 12 * BASE_PAGE_BYTES);
+        assert_eq!(bytes(PageOrder::HUGE, 1), 511 * BASE_PAGE_BYTES);
+        assert_eq!(bytes(PageOrder::CONTIGUOUS, 3), 45 * BASE_PAGE_BYTES);
+        assert_eq!(bytes(PageOrder::CONTIGUOUS, 500), 12 * BASE_PAGE_BYTES);
+        assert_eq!(bytes(PageOrder::HUGE_CONTIGUOUS, 512), 0);
+    }
 }

@@ -1,0 +1,64 @@
+//! All experiments by name: what is measured on this machine, and what the simulated one gives beside what was published.
+
+mod outcome;
+mod results;
+
+pub use outcome::Outcome;
+pub use results::Results;
+
+use crate::live::{self, EXPERIMENTS};
+use crate::simulated::paper::{TABLES, Table};
+
+/// One experiment. It has at least one side.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// How it is done on the running kernel.
+    pub live: Option<&'static live::Experiment>,
+    /// How it is done on the simulated machine.
+    pub simulated: Option<&'static Table>,
+}
+
+impl Experiment {
+    /// What it shows, in a line.
+    pub fn shows(&self) -> &'static str {
+        let live = self.live.map(|experiment| experiment.shows);
+        let simulated = self.simulated.map(|table| table.shows);
+        live.or(simulated).unwrap_or_default()
+    }
+}
+
+/// All of them: those of the running kernel first, the shortest of them first.
+pub fn all() -> Vec<Experiment> {
+    let live = EXPERIMENTS.iter().map(|live| Experiment {
+        name: live.name,
+        live: Some(live),
+        simulated: TABLES.iter().find(|table| table.name == live.name),
+    });
+    let alone = |table: &&Table| EXPERIMENTS.iter().all(|live| live.name != table.name);
+    let simulated = TABLES.iter().filter(alone).map(|table| Experiment {
+        name: table.name,
+        live: None,
+        simulated: Some(table),
+    });
+    live.chain(simulated).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_a_side() {
+        let names: BTreeSet<_> = all().iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), all().len());
+        for experiment in all() {
+            assert!(experiment.live.is_some() || experiment.simulated.is_some());
+            assert!(!experiment.shows().is_empty(), "{}", experiment.name);
+        }
+        let table_5 = all().into_iter().find(|e| e.name == "table-5");
+        assert!(table_5.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
+    }
+}

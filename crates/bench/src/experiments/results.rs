@@ -1,0 +1,125 @@
+//! Results with where they are from, as a document.
+
+use super::Outcome;
+use serde::Serialize;
+use std::fmt;
+use std::fs;
+use std::process::Command;
+
+/// Where and when experiments were made, and what came of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// The processor's name, cores and memory.
+    pub machine: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The commit that was built; `None` where it is not known.
+    pub commit: Option<String>,
+    /// The day, as YYYY-MM-DD, by universal time.
+    pub date: String,
+    /// Whether it was the short form.
+    pub quick: bool,
+    /// What came of each.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Results {
+    /// Of this machine, now; without any outcome yet.
+    pub fn here(quick: bool) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = field(&cpuinfo, "model name").unwrap_or("unknown processor");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let meminfo = read("/proc/meminfo");
+        let kib = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        let gib = kib.map_or(0.0, |kib: f64| kib / f64::from(1 << 20));
+        Self {
+            machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            commit: said_by(
+                "git",
+                &[
+                    "-C",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "describe",
+                    "--always",
+                    "--dirty",
+                ],
+            ),
+            date: said_by("date", &["-u", "+%F"]).unwrap_or_default(),
+            quick,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+/// The value of a line `NAME : VALUE`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = lines.filter(|(found, _)| found.trim() == name);
+    values.next().map(|(_, value)| value.trim())
+}
+
+/// What a program prints, if it can.
+fn said_by(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    let said = said.trim();
+    (output.status.success() && !said.is_empty()).then(|| said.to_owned())
+}
+
+/// As Markdown.
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commit = self.commit.as_deref().unwrap_or("unknown");
+        writeln!(f, "# Results\n")?;
+        writeln!(
+            f,
+            "Printed by `hawkeye bench{}` on {}: {}, Linux {}, commit {commit}.",
+            if self.quick { " --quick" } else { "" },
+            self.date,
+            self.machine,
+            self.kernel
+        )?;
+        for outcome in &self.outcomes {
+            writeln!(f, "\n## {}\n\n```\n{outcome}```", outcome.name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::Report;
+
+    #[test]
+    fn a_document_says_where_its_figures_are_from() {
+        let mut results = Results::here(true);
+        assert!(results.machine.contains("cores"), "{}", results.machine);
+        assert!(!results.kernel.is_empty() && !results.date.is_empty());
+        let mut live = Report::new("steady");
+        live.row("CPU", 0.5, "%", "of a core");
+        results.outcomes.push(Outcome {
+            name: "steady",
+            live: Some(live),
+            simulated: None,
+        });
+        let text = results.to_string();
+        for part in [
+            "hawkeye bench --quick",
+            &results.kernel,
+            "## steady",
+            "of a core",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "model\t\t: 6\nmodel name\t: A processor\n";
+        assert_eq!(field(text, "model name"), Some("A processor"));
+        assert_eq!(field(text, "name"), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Fragments the machine's free memory on purpose, and holds it so until told otherwise.
+//!
+//! Nearly all free memory is filled with base pages, then given back but for one page in each physical block of a huge page's size:
+//! what is free between them is no huge page. Of these pages so many are given back that the index is what was asked for. What is held is a
+//! thousandth of what it spoils. All of it is given back when the process ends, however that ends; where it is killed, the kernel's lists
+//! for each processor take some time to hand it on ([`per_cpu`]).
+//!
+//! Pages that stay can be moved, so that compaction makes huge pages of the rest again; or they are pinned, and it can't.
+
+mod blocks;
+mod per_cpu;
+mod pins;
+
+use crate::workload::console::{Console, Input};
+use crate::workload::error::WorkloadError;
+use crate::workload::memory::{Mapping, PAGE, REGION};
+use crate::workload::process::{huge_bytes, rss_bytes};
+use crate::workload::protocol::{Event, Ready, Request};
+use blocks::Holding;
+use hawkeye_linux::fragmentation::FreeMemory;
+use pins::Pins;
+use std::fs;
+
+/// Options of `fragment`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FragmentArgs {
+    /// Share of free memory that is to be in blocks smaller than a huge page (0-1).
+    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    pub fmfi: f64,
+    /// Pin what stays, so that compaction can't move it.
+    #[arg(long)]
+    pub unmovable: bool,
+    /// Free memory that is left alone, in MiB: it stays as fragmented as it is.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    pub spare_mib: u64,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok();
+    let value = value.filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| "a share is between 0 and 1".to_owned())
+}
+
+/// Filled between two looks at how much memory is still free.
+const PIECE: usize = 64 << 20;
+/// How often what is held is corrected by what came of it.
+const CORRECTIONS: usize = 3;
+
+pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let before = free_memory()?;
+    be_killed_first();
+    let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
+    let mut holding = Holding::choose(&blocks::frames(&memory, filled)?);
+    holding.free_the_others(&mut memory, filled)?;
+    for _ in 0..CORRECTIONS {
+        per_cpu::flush()?;
+        let excess = blocks::to_release(free_memory()?, args.fmfi);
+        if excess == 0 {
+            break;
+        }
+        for page in holding.release(excess) {
+            memory.discard(page * PAGE, PAGE)?;
+        }
+    }
+    let pins = if args.unmovable {
+        Some(Pins::on(&memory, &holding.kept())?)
+    } else {
+        None
+    };
+    console.emit(&Event::Ready(Ready {
+        pid: std::process::id(),
+        start: memory.start(),
+        bytes: memory.bytes() as u64,
+        hot_start: memory.start() + memory.bytes() as u64,
+        huge_bytes: huge_bytes(),
+        execs: 0,
+    }))?;
+    console.emit(&Event::Fragmented {
+        fmfi_before: before.fmfi(),
+        fmfi: free_memory()?.fmfi(),
+        held_bytes: (holding.kept().len() * PAGE) as u64,
+        pinned: args.unmovable,
+    })?;
+    stay(console)?;
+    drop((memory, pins));
+    per_cpu::flush()
+}
+
+fn free_memory() -> Result<FreeMemory, WorkloadError> {
+    FreeMemory::read().map_err(WorkloadError::system("/proc/buddyinfo"))
+}
+
+/// Where memory runs out after all, this process is the one to end.
+fn be_killed_first() {
+    // It is no worse than before where that is forbidden.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+/// Fills free memory with base pages but for so many bytes. Returns how much of the mapping is filled.
+fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize), WorkloadError> {
+    let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
+    if bytes == 0 {
+        return Err(WorkloadError::Usage(format!(
+            "only {} MiB are free: nothing is left beside --spare-mib {}",
+            free.bytes >> 20,
+            spare >> 20
+        )));
+    }
+    let mut memory = Mapping::of_base_pages(bytes)?;
+    let mut filled = 0;
+    while filled < bytes && free_memory()?.bytes > spare + PIECE as u64 {
+        let end = (filled + PIECE).min(bytes);
+        for offset in (filled..end).step_by(PAGE) {
+            memory.write(offset, 1);
+        }
+        filled = end;
+    }
+    Ok((memory, filled))
+}
+
+/// Holds everything until it is told to end, or its input does.
+fn stay(console: &mut Console) -> Result<(), WorkloadError> {
+    loop {
+        let answer = match console.next() {
+            Input::Request(Request::Quit) | Input::End => return Ok(()),
+            Input::Request(Request::Rss) => Event::Rss {
+                rss_bytes: rss_bytes()?,
+                huge_bytes: huge_bytes(),
+            },
+            Input::Request(other) => Event::Error {
+                message: format!("this workload cannot {other}"),
+            },
+            Input::Bad(bad) => Event::Error {
+                message: bad.to_string(),
+            },
+        };
+        console.emit(&answer)?;
+    }
+}

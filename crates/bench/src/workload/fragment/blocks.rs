@@ -1,0 +1,159 @@
+//! Which pages are held: at most one in each physical block of a huge page's size.
+
+use crate::workload::error::WorkloadError;
+use crate::workload::memory::{Mapping, PAGE, REGION, REGION_PAGES};
+use crate::workload::rng::Rng;
+use hawkeye_linux::fragmentation::FreeMemory;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Bits of an entry of `/proc/PID/pagemap` that say where a page lies, and that it is there at all.
+const FRAME: u64 = (1 << 55) - 1;
+const PRESENT: u64 = 1 << 63;
+
+/// The frame of each filled page; 0 where it is not known any more.
+pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>, WorkloadError> {
+    let failed = || WorkloadError::system("/proc/self/pagemap");
+    let file = File::open("/proc/self/pagemap").map_err(failed())?;
+    let mut bytes = vec![0; filled / PAGE * 8];
+    file.read_exact_at(&mut bytes, memory.start() / PAGE as u64 * 8)
+        .map_err(failed())?;
+    let entries = bytes.chunks_exact(8).map(|entry| {
+        let entry = entry
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte));
+        if entry & PRESENT == 0 {
+            0
+        } else {
+            entry & FRAME
+        }
+    });
+    let frames: Vec<u64> = entries.collect();
+    if frames.iter().all(|frame| *frame == 0) {
+        return Err(WorkloadError::Usage(
+            "where memory lies is shown to root only (/proc/self/pagemap): run this as root".into(),
+        ));
+    }
+    Ok(frames)
+}
+
+/// So many blocks must become whole again for free memory to be no more fragmented than this.
+pub(super) fn to_release(free: FreeMemory, fmfi: f64) -> usize {
+    let whole = (1.0 - fmfi) * free.bytes as f64 - free.huge_bytes as f64;
+    (whole / REGION as f64).max(0.0) as usize
+}
+
+/// The pages that are held, by their number in the mapping.
+#[derive(Debug)]
+pub(super) struct Holding {
+    /// In blocks that are ours as a whole: letting go of one makes a huge page free.
+    whole: Vec<usize>,
+    /// In blocks of which others have a part.
+    partial: Vec<usize>,
+}
+
+impl Holding {
+    /// Of each block one page, any of its own; `frames` by page.
+    pub(super) fn choose(frames: &[u64]) -> Self {
+        let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
+            let pages = blocks.entry(frame / REGION_PAGES as u64).or_default();
+            pages.push(page);
+        }
+        let mut random = Rng::new(1, 0);
+        let (mut whole, mut partial) = (Vec::new(), Vec::new());
+        for pages in blocks.values() {
+            let Some(kept) = pages.get(random.below(pages.len())) else {
+                continue;
+            };
+            if pages.len() == REGION_PAGES {
+                whole.push(*kept);
+            } else {
+                partial.push(*kept);
+            }
+        }
+        // Whichever are let go first lie all over memory.
+        for last in (1..whole.len()).rev() {
+            whole.swap(last, random.below(last + 1));
+        }
+        Self { whole, partial }
+    }
+
+    /// All that are held.
+    pub(super) fn kept(&self) -> Vec<usize> {
+        let mut kept = self.whole.clone();
+        kept.extend(&self.partial);
+        kept.sort_unstable();
+        kept
+    }
+
+    /// Gives everything back that is filled and not held.
+    pub(super) fn free_the_others(
+        &self,
+        memory: &mut Mapping,
+        filled: usize,
+    ) -> Result<(), WorkloadError> {
+        let mut from = 0;
+        for page in self.kept().into_iter().chain([filled / PAGE]) {
+            if page > from {
+                memory.discard(from * PAGE, (page - from) * PAGE)?;
+            }
+            from = page + 1;
+        }
+        Ok(())
+    }
+
+    /// Lets go of so many pages in whole blocks, if there are as many; which.
+    pub(super) fn release(&mut self, blocks: usize) -> Vec<usize> {
+        let left = self.whole.len().saturating_sub(blocks);
+        self.whole.split_off(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two whole blocks, and some pages of a third.
+    fn three_blocks() -> Vec<u64> {
+        let scattered = (512..1536).rev().chain([2048, 2050, 0]);
+        scattered.collect()
+    }
+
+    #[test]
+    fn one_page_of_each_block_is_held() {
+        let frames = three_blocks();
+        let mut holding = Holding::choose(&frames);
+        let blocks: Vec<u64> = holding
+            .kept()
+            .iter()
+            .map(|page| frames[*page] / 512)
+            .collect();
+        assert_eq!(blocks.len(), 3);
+        assert!(
+            [1, 2, 4].iter().all(|block| blocks.contains(block)),
+            "{blocks:?}"
+        );
+        assert_eq!(holding.release(1).len(), 1);
+        assert_eq!(holding.release(5).len(), 1, "only whole blocks are let go");
+        assert_eq!(holding.kept().len(), 1);
+    }
+
+    #[test]
+    fn as_many_blocks_are_let_go_as_the_index_needs() {
+        let free = FreeMemory {
+            bytes: 100 * REGION as u64,
+            huge_bytes: 0,
+        };
+        assert_eq!(to_release(free, 0.9), 10);
+        assert_eq!(to_release(free, 1.0), 0);
+        let less = FreeMemory {
+            huge_bytes: 30 * REGION as u64,
+            ..free
+        };
+        assert_eq!(to_release(less, 0.9), 0);
+        assert_eq!(to_release(less, 0.5), 20);
+    }
+}
