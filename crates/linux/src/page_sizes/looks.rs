@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// A process is looked at again after this time ...
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// ... or after so many times as long as the last look took: a thousandth of a core.
+/// ... or after so many times as long as the last look took, for each that there is: all looks together take a thousandth of a
+/// core.
 const PAUSE: u32 = 1000;
 
 /// What the last looks have shown.
@@ -81,7 +82,9 @@ impl SizeLooks {
         }
         let begun = Instant::now();
         let found = mapped(process.pid)?;
-        let pause = (begun.elapsed() * PAUSE).max(AGAIN_AFTER);
+        let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
+        let pause = begun.elapsed() * PAUSE.saturating_mul(others.max(1));
+        let pause = pause.max(AGAIN_AFTER);
         let next = now + pause;
         self.processes.insert(process, Look { found, next });
         self.add_up(now);
