@@ -20,8 +20,8 @@ pub fn of_this_machine() -> PageOrders {
     }
 }
 
-/// 1 GiB where the processor has it (`pdpe1gb`); AMD's since Zen hold four neighbouring base pages by one entry (Software Optimization
-/// Guide for Family 17h Models 30h and later, 2.6: 16-Kbyte coalesced pages).
+/// 1 GiB where the processor has it (`pdpe1gb`). AMD's since Zen make one entry of four neighbouring base pages whose frames are
+/// neighbours too (AMD's optimization guides since Family 17h; not confirmed here).
 fn x86(cpuinfo: &str) -> PageOrders {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| {
