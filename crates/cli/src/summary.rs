@@ -70,26 +70,26 @@ pub fn sizes(seen: &SizesSeen) -> String {
     if seen.sizes.is_empty() {
         return "all of 4 KiB".into();
     }
-    let each: Vec<String> = seen
-        .sizes
-        .iter()
+    let sizes = seen.sizes.iter();
+    let each: Vec<String> = sizes
+        .clone()
         .map(|size| {
-            let given = size.given_on_machine.map_or(String::new(), |given| {
-                format!(" ({} given on this machine)", words::count(given))
-            });
-            format!(
-                "{} of {}{given}",
-                words::count(size.pages),
-                words::bytes(size.page_bytes)
-            )
+            let pages = words::count(size.pages);
+            format!("{pages} of {}", words::bytes(size.page_bytes))
         })
         .collect();
+    let given: u64 = sizes.filter_map(|size| size.given_on_machine).sum();
     let partial = if seen.complete {
         ""
     } else {
-        "; of the first 64 GiB"
+        " in the first 64 GiB"
     };
-    format!("{}, seen {:.1} s ago{partial}", each.join(", "), seen.age_s)
+    format!(
+        "{}, seen {:.1} s ago{partial}; {} given on this machine",
+        each.join(", "),
+        seen.age_s,
+        words::count(given)
+    )
 }
 
 /// Sentences for what the journal shows and the numbers don't.
