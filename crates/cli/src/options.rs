@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use hawkeye_manager::Settings;
-use hawkeye_manager::config::{FillSettings, Switch};
+use hawkeye_manager::config::{FillSettings, SmallPages, Switch};
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
@@ -59,6 +59,19 @@ pub struct ManagingOptions {
     #[command(flatten)]
     pub fill: FillOptions,
 
+    /// Give memory that is too small or too sparse for huge pages pages of 16 KiB to 1 MiB at its first touch, where the
+    /// policy finds that they pay: off, advised (only memory whose program asked for huge pages by madvise), or all.
+    /// The kernel's switches hold for the whole machine: with all, EVERY program on it gets such pages meanwhile, not only
+    /// those that are managed. Put back at the end.
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = SmallPagesMode::Off)]
+    pub small_pages: SmallPagesMode,
+
+    /// Keep what is learned of the program, by its executable, and use it when it is started again: page sizes at first touches
+    /// (with --small-pages), and how much is filled at its start (with --fault-ahead). Kept in /var/lib/hawkeye/learned, one
+    /// file a program; deleting a file has it forgotten.
+    #[arg(long)]
+    pub learn: bool,
+
     /// Write the summary as JSON to a file too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -84,6 +97,27 @@ pub struct FillOptions {
     /// compaction. Put back at the end.
     #[arg(long)]
     pub huge_faults: bool,
+}
+
+/// To whom pages between 4 KiB and 2 MiB may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SmallPagesMode {
+    /// To nobody.
+    Off,
+    /// Memory whose program asked for huge pages.
+    Advised,
+    /// Everybody on the machine.
+    All,
+}
+
+impl From<SmallPagesMode> for SmallPages {
+    fn from(mode: SmallPagesMode) -> Self {
+        match mode {
+            SmallPagesMode::Off => Self::Off,
+            SmallPagesMode::Advised => Self::Advised,
+            SmallPagesMode::All => Self::All,
+        }
+    }
 }
 
 /// Whether memory is filled ahead.

@@ -2,6 +2,7 @@
 
 use crate::program::ProgramUse;
 use crate::words;
+use hawkeye_linux::page_sizes::SizesSeen;
 use hawkeye_manager::{Event, FootprintPoint, Journal};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ pub struct Summary {
     pub samples: u64,
     /// Refusals by error name.
     pub errors: BTreeMap<&'static str, u64>,
+    /// Pages by size, at the end or when the program was last seen; none where nobody is given other sizes than 4 KiB and 2 MiB.
+    pub page_sizes: Option<SizesSeen>,
     /// The manager's own CPU time.
     pub manager_cpu_s: f64,
     /// The longest call into the program.
@@ -60,6 +63,33 @@ impl Summary {
         serde_json::to_writer_pretty(file, self)
             .with_context(|| format!("writing {}", path.display()))
     }
+}
+
+/// Pages by size as one line.
+pub fn sizes(seen: &SizesSeen) -> String {
+    if seen.sizes.is_empty() {
+        return "all of 4 KiB".into();
+    }
+    let sizes = seen.sizes.iter();
+    let each: Vec<String> = sizes
+        .clone()
+        .map(|size| {
+            let pages = words::count(size.pages);
+            format!("{pages} of {}", words::bytes(size.page_bytes))
+        })
+        .collect();
+    let given: u64 = sizes.filter_map(|size| size.given_on_machine).sum();
+    let partial = if seen.complete {
+        ""
+    } else {
+        " in the first 64 GiB"
+    };
+    format!(
+        "{}, seen {:.1} s ago{partial}; {} given on this machine",
+        each.join(", "),
+        seen.age_s,
+        words::count(given)
+    )
 }
 
 /// Sentences for what the journal shows and the numbers don't.
@@ -135,6 +165,9 @@ impl fmt::Display for Summary {
                 words::bytes(self.filled_ahead_bytes),
                 self.fill_cpu_s,
             )?;
+        }
+        if let Some(seen) = &self.page_sizes {
+            writeln!(f, "  page sizes  {}", sizes(seen))?;
         }
         if !self.errors.is_empty() {
             let errors: Vec<String> = self

@@ -67,6 +67,9 @@ pub enum LinuxError {
         "this machine is already managed by {0}; stop it first, or let it manage this program too"
     )]
     AlreadyManaged(String),
+    /// A setting was to be changed when all of them had been put back.
+    #[error("settings have been put back already: management is over")]
+    SettingsPutBack,
     /// A saved-settings file that can't be understood.
     #[error(
         "{path} is damaged ({why}); compare /sys/kernel/mm/transparent_hugepage with what you want, then delete the file",

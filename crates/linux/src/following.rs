@@ -1,6 +1,7 @@
 //! Has fault-ahead follow those who are under management.
 
 use crate::fault_ahead::{FaultAhead, FillStatistics};
+use crate::learned::{Notebook, Record};
 use crate::membership::Membership;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use std::collections::HashSet;
@@ -21,8 +22,14 @@ impl Following {
         }
     }
 
-    /// Follows who is under management now, and may have huge pages. `started`: who has just become another program.
-    pub(crate) fn update(&self, members: &Membership, started: &[ProcessId]) {
+    /// Follows who is under management now, and may have huge pages. `started`: who has just become another program. `notebook`: what
+    /// is known of programs.
+    pub(crate) fn update(
+        &self,
+        members: &Membership,
+        started: &[ProcessId],
+        notebook: Option<&Notebook>,
+    ) {
         for process in started {
             self.filler.leave(*process);
         }
@@ -35,7 +42,9 @@ impl Following {
         }
         for new in wanted.difference(&followed) {
             let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
-            let warm_regions = self.warm_regions.max(by_rule);
+            let known = notebook.and_then(|notebook| notebook.known(*new));
+            let learned = known.map_or(0, Record::warm_bytes) / HUGE_PAGE_BYTES;
+            let warm_regions = self.warm_regions.max(by_rule).max(learned);
             if let Err(error) = self.filler.follow(new.pid, warm_regions) {
                 tracing::debug!("nothing is filled ahead of process {new}: {error}");
             }

@@ -1,25 +1,31 @@
 //! The running kernel as a machine under management.
 
+mod knowing;
+
 use crate::cgroup::Groups;
 use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::following::Following;
+use crate::learned::Notebook;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
 use crate::recovery::RecoveryMethod;
 use crate::remote_advice;
 use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
+use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
 use crate::{fragmentation, mappings, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+    Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
+    ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MemoryState, MemoryUse, Needs, PAGES_PER_REGION, PageOrder,
-    ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose, Selection,
+    BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
+    PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
+    Scope as Whose, Selection,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -75,6 +81,8 @@ pub struct LinuxMachine {
     refused_bytes: u64,
     groups: Groups,
     following: Option<Following>,
+    sizing: Sizing,
+    notebook: Option<Notebook>,
 }
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
@@ -95,6 +103,8 @@ impl LinuxMachine {
             refused_bytes: 0,
             groups: Groups::of_this_machine(),
             following: None,
+            sizing: Sizing::new(),
+            notebook: None,
         }
     }
 
@@ -183,9 +193,15 @@ impl Machine for LinuxMachine {
         self.members
             .update(&mut self.scope, &self.sampler, each, now);
         let started = self.members.take_started();
-        if let Some(following) = &self.following {
-            following.update(&self.members, &started);
+        if let Some(notebook) = &mut self.notebook {
+            let sizes = self.sizing.seen(now).unwrap_or_default().sizes;
+            notebook.update(self.members.order(), now, &sizes);
         }
+        if let Some(following) = &self.following {
+            following.update(&self.members, &started, self.notebook.as_ref());
+        }
+        let members = &self.members;
+        self.sizing.retain(|process| members.get(process).is_some());
         self.members.order().to_vec()
     }
 
@@ -238,12 +254,42 @@ impl Machine for LinuxMachine {
             .sample(member, &mut self.calls)
             .map_err(|e| e.for_process(process))?;
         sample.terms = member.terms;
+        self.sizing.complete(&mut sample, &member.eligible);
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_sample(&sample);
+        }
         self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
         Ok(sample)
     }
 
     fn first_touch_cost(&self) -> Duration {
         self.first_touch_cost
+    }
+
+    fn shape(&self) -> MachineShape {
+        self.sizing.shape()
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        let failed = |error: LinuxError| error.for_process(process);
+        self.sizing.set(process, orders).map_err(failed)?;
+        let now = self.now();
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_sizes(process, orders, now);
+        }
+        Ok(())
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
+        let known = self.notebook.as_ref()?.known(process)?;
+        Some(LearnedSizes {
+            orders: known.fault_sizes()?,
+            starts: known.confirmed,
+        })
     }
 
     fn promote(
@@ -277,7 +323,12 @@ impl Machine for LinuxMachine {
             .calls
             .time(|| remote_advice::collapse(&member.handle, region));
         match result {
-            Ok(()) => Ok(Promoted::Done(took)),
+            Ok(()) => {
+                if let Some(notebook) = &mut self.notebook {
+                    notebook.note_promoted(process);
+                }
+                Ok(Promoted::Done(took))
+            }
             Err(error) => Err(error.for_process(process)),
         }
     }
@@ -310,6 +361,9 @@ impl Machine for LinuxMachine {
             .recovery
             .split(&member.handle, region, &mut self.calls)?;
         let took = begun.elapsed();
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_split(process);
+        }
         let left = self.sampler.look(member, region).map_err(failed)?;
         let left_present = left.map_or(0, |r| r.present);
         Ok(Recovered {
@@ -340,6 +394,10 @@ impl Machine for LinuxMachine {
             .sampler
             .huge_bytes(member)
             .map_err(|error| error.for_process(process))?;
+        self.sizing.look(process, self.began.elapsed());
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_resident(process, rss_bytes);
+        }
         Ok(Footprint {
             rss_bytes,
             huge_bytes,

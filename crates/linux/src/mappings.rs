@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
@@ -97,14 +97,50 @@ pub struct Eligible {
     pub ranges: Vec<Range<u64>>,
     /// Bytes that `MADV_NOHUGEPAGE` keeps out.
     pub refused_bytes: u64,
+    /// What no whole region fits in.
+    pub outside: Outside,
+}
+
+/// Memory that could be managed if it were larger: bytes mapped by the power of two of the largest page that fits there, up to
+/// 1 MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// All of it.
+    pub mapped_bytes: [u64; 9],
+    /// Of it, what huge pages were asked for.
+    pub advised_bytes: [u64; 9],
+}
+
+impl Outside {
+    /// Adds the largest naturally aligned blocks that a range is made of: a page is given where it fits as a whole.
+    fn add(&mut self, mut range: Range<u64>, advised: bool) {
+        while range.start < range.end {
+            let aligned = (range.start / BASE_PAGE_BYTES).trailing_zeros();
+            let fits = ((range.end - range.start) / BASE_PAGE_BYTES).max(1).ilog2();
+            let order = aligned.min(fits).min(8);
+            let bytes = BASE_PAGE_BYTES << order;
+            self.mapped_bytes[order as usize] += bytes;
+            if advised {
+                self.advised_bytes[order as usize] += bytes;
+            }
+            range.start += bytes;
+        }
+    }
 }
 
 /// Sorts mappings into managed and not.
 pub fn eligible(mappings: &[Mapping]) -> Eligible {
     let mut found = Eligible::default();
     for mapping in mappings {
+        let advised = mapping.flags & vm::HUGEPAGE != 0;
+        let all = &mapping.range;
         match mapping.eligible() {
-            Ok(range) => found.ranges.push(range),
+            Ok(range) => {
+                found.outside.add(all.start..range.start, advised);
+                found.outside.add(range.end..all.end, advised);
+                found.ranges.push(range);
+            }
+            Err(Ineligible::TooSmall) => found.outside.add(all.clone(), advised),
             Err(Ineligible::NoHugePage) => {
                 let regions = mapping.regions();
                 found.refused_bytes += regions.end - regions.start;
@@ -192,6 +228,26 @@ mod tests {
         assert_eq!(judge(3), Err(Ineligible::TooSmall));
         assert_eq!(judge(5), Err(Ineligible::Unmapped));
         assert_eq!(judge(8), Err(Ineligible::NotAnonymous));
+    }
+
+    #[test]
+    fn what_no_region_fits_in_is_counted_by_what_does() {
+        const K: u64 = 1 << 10;
+        // 8 KiB up to a region, and 132 KiB after the last one; 132 KiB from an odd page on.
+        let large = heap(HUGE - 8 * K..3 * HUGE + 132 * K);
+        let small = Mapping {
+            flags: 0x73 | vm::HUGEPAGE,
+            ..heap(8 * HUGE + 4 * K..8 * HUGE + 136 * K)
+        };
+        let found = eligible(&[large, small]).outside;
+        let kib = |bytes: [u64; 9]| bytes.map(|bytes| bytes / K);
+        assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
+        assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
+        let file = Mapping {
+            file_backed: true,
+            ..heap(4 * K..8 * K)
+        };
+        assert_eq!(eligible(&[file]).outside, Outside::default());
     }
 
     #[test]

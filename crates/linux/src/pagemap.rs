@@ -45,6 +45,7 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
                 (has(VmFlags::IO), 0x4000),
                 (has(VmFlags::HT), 0x0040_0000),
                 (has(VmFlags::MM), 0x1000_0000),
+                (has(VmFlags::HG), 0x2000_0000),
                 (has(VmFlags::NH), 0x4000_0000),
             ];
             Mapping {

@@ -102,6 +102,13 @@ pub fn minor_faults(pid: u32) -> Result<u64, LinuxError> {
     Ok(stat_of(pid)?.minflt)
 }
 
+/// Resident anonymous memory in bytes, from `/proc/PID/status`.
+pub fn anonymous_bytes(pid: u32) -> Result<u64, LinuxError> {
+    let status = Process::new(pid as i32).and_then(|process| process.status());
+    let status = status.map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    Ok(status.rssanon.unwrap_or(0) * 1024)
+}
+
 /// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
     Process::new(pid as i32)

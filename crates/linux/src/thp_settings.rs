@@ -3,12 +3,15 @@
 //! The value found is written to the state folder before the first change. It is put back when the
 //! guard is dropped; after a crash or SIGKILL by the next start, or by `hawkeye restore`.
 
+mod guard;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use guard::{SettingsGuard, SettingsHandle, restore_leftovers};
+
 use crate::error::LinuxError;
 use hawkeye_manager::config::Khugepaged;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel keeps them.
@@ -16,65 +19,6 @@ pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Whether the kernel splits huge pages full of zeros where memory runs out (since 6.12).
 pub const SHRINK_UNDERUSED: &str = "shrink_underused";
-
-/// Values as found, by file.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Saved(BTreeMap<PathBuf, String>);
-
-/// Changes settings; dropping it puts all of them back.
-#[derive(Debug)]
-pub struct SettingsGuard {
-    file: PathBuf,
-    saved: Saved,
-}
-
-impl SettingsGuard {
-    /// Puts back what an earlier manager left changed and starts anew. The caller holds the
-    /// [`Instance`](crate::instance::Instance) lock, so nobody else is changing anything.
-    pub fn start(state_dir: &Path) -> Result<Self, LinuxError> {
-        restore_leftovers(state_dir)?;
-        Ok(Self {
-            file: saved_file(state_dir),
-            saved: Saved::default(),
-        })
-    }
-
-    /// Sets the file at `path` (under `/sys` or `/proc/sys`) to `value`.
-    pub fn set(&mut self, path: &Path, value: &str) -> Result<(), LinuxError> {
-        let found = read_setting(path)?;
-        if found == value {
-            return Ok(());
-        }
-        if !self.saved.0.contains_key(path) {
-            self.saved.0.insert(path.to_owned(), found);
-            write_durably(&self.file, &self.saved)?;
-        }
-        fs::write(path, value).map_err(LinuxError::file("writing", path))
-    }
-
-    /// Puts one back now, where it was changed. It stays on the list, in case it is changed again.
-    pub fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
-        match self.saved.0.get(path) {
-            Some(found) => fs::write(path, found).map_err(LinuxError::file("restoring", path)),
-            None => Ok(()),
-        }
-    }
-
-    /// Puts everything back now.
-    pub fn restore(&mut self) -> Result<(), LinuxError> {
-        restore(&self.file, &self.saved)?;
-        self.saved.0.clear();
-        Ok(())
-    }
-}
-
-impl Drop for SettingsGuard {
-    fn drop(&mut self) {
-        if let Err(error) = self.restore() {
-            tracing::error!("{error}; `hawkeye restore` tries again");
-        }
-    }
-}
 
 /// Changes khugepaged's settings for as long as the guard lives; `zero_pages` as for
 /// [`restrain_khugepaged`].
@@ -202,122 +146,10 @@ pub fn read_setting(path: &Path) -> Result<String, LinuxError> {
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 
-/// Puts back what a manager that was killed left changed; returns the files concerned.
-pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<PathBuf>, LinuxError> {
-    let file = saved_file(state_dir);
-    let text = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(LinuxError::file("reading", file)(error)),
-    };
-    let saved: Saved =
-        serde_json::from_str(&text).map_err(|error| LinuxError::DamagedSettings {
-            path: file.clone(),
-            why: error.to_string(),
-        })?;
-    restore(&file, &saved)?;
-    Ok(saved.0.into_keys().collect())
-}
-
-fn saved_file(state_dir: &Path) -> PathBuf {
-    state_dir.join("settings.json")
-}
-
-/// On disk before the setting changes: rename is atomic, so a crash leaves the old file or the new.
-fn write_durably(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
-    let new = file.with_extension("new");
-    let write = || {
-        let mut out = File::create(&new)?;
-        serde_json::to_writer(&out, saved)?;
-        out.flush()?;
-        out.sync_all()?;
-        fs::rename(&new, file)
-    };
-    write().map_err(LinuxError::file("writing", file))
-}
-
-fn restore(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
-    for (path, value) in &saved.0 {
-        fs::write(path, value).map_err(LinuxError::file("restoring", path))?;
-    }
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(LinuxError::file("removing", file)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::testing::Folder;
     use super::*;
-
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).expect("a temporary folder");
-            Self(path)
-        }
-
-        fn file(&self, name: &str, text: &str) -> PathBuf {
-            let path = self.0.join(name);
-            fs::write(&path, text).expect("a file");
-            path
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn dropping_the_guard_puts_the_first_value_back() {
-        let folder = Folder::new("drop");
-        let knob = folder.file("knob", "10\n");
-        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
-        guard.set(&knob, "20").expect("sets");
-        guard.set(&knob, "30").expect("sets again");
-        assert_eq!(fs::read_to_string(&knob).expect("reads"), "30");
-        drop(guard);
-        assert_eq!(fs::read_to_string(&knob).expect("reads"), "10");
-        assert!(!saved_file(&folder.0).exists());
-    }
-
-    #[test]
-    fn one_setting_is_put_back_and_can_be_changed_again() {
-        let folder = Folder::new("one");
-        let knob = folder.file("knob", "10\n");
-        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
-        guard.put_back(&knob).expect("was never changed");
-        for _ in 0..2 {
-            guard.set(&knob, "20").expect("sets");
-            guard.put_back(&knob).expect("puts back");
-            assert_eq!(fs::read_to_string(&knob).expect("reads"), "10");
-        }
-    }
-
-    #[test]
-    fn the_next_start_restores_what_a_killed_manager_left() {
-        let folder = Folder::new("killed");
-        let knob = folder.file("knob", "always [madvise] never\n");
-        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
-        guard.set(&knob, "always").expect("sets");
-        std::mem::forget(guard);
-        drop(SettingsGuard::start(&folder.0).expect("starts again"));
-        assert_eq!(fs::read_to_string(&knob).expect("reads"), "madvise");
-    }
-
-    #[test]
-    fn a_damaged_file_is_an_error_that_says_what_to_do() {
-        let folder = Folder::new("damaged");
-        folder.file("settings.json", "{\"/sys/x\": ");
-        let error = SettingsGuard::start(&folder.0).expect_err("refuses");
-        assert!(error.to_string().contains("is damaged"), "{error}");
-    }
 
     #[test]
     fn a_size_that_inherits_is_decided_by_the_setting_for_all() {

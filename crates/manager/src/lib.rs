@@ -10,7 +10,8 @@ pub mod view;
 
 pub use journal::{Entry, Event, FootprintPoint, Journal, ProcessTotals, Totals};
 pub use machine::{
-    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+    Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
+    ZeroScan,
 };
 pub use manager::Manager;
 pub use settings::Settings;

@@ -107,6 +107,15 @@ pub struct Description {
     pub refused_bytes: u64,
 }
 
+/// Page sizes at first touches that were best for a program before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnedSizes {
+    /// Which; none: base pages.
+    pub orders: PageOrders,
+    /// In how many of its starts, one after the other.
+    pub starts: u32,
+}
+
 /// A machine under management.
 pub trait Machine {
     /// Monotonic time since the machine was taken over.
@@ -168,6 +177,12 @@ pub trait Machine {
         _orders: PageOrders,
     ) -> Result<(), MachineError> {
         Ok(())
+    }
+
+    /// What suited the same program when it ran before, for as long as the policy has not seen enough of it; `None` where nothing
+    /// is known.
+    fn learned_sizes(&self, _process: ProcessId) -> Option<LearnedSizes> {
+        None
     }
 
     /// Counts the zero-filled base pages of a huge page, leaving each at its first other byte and

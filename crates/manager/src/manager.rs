@@ -222,9 +222,7 @@ impl<M: Machine> Manager<M> {
             self.journal.note(now, Event::Held { hold: held.clone() });
         }
         self.held = held;
-        if self.held.is_some() {
-            self.choose_fault_sizes(now);
-        }
+        self.choose_fault_sizes(now);
     }
 
     /// Looks in between at what could be full before the next look. A group that has vanished is
@@ -247,6 +245,7 @@ impl<M: Machine> Manager<M> {
         let cost = self.machine.manager_cpu().saturating_sub(before);
         self.guard.note_look_cost(cost);
         self.held = self.guard.held();
+        self.choose_fault_sizes(now);
         // Not everything was looked at: for the rest, what was filled since counts.
         for process in self.processes.clone() {
             let filled_bytes = self.machine.take_filled(process);

@@ -63,6 +63,11 @@ pub enum Reason {
         /// Memory that it takes beyond what is used, in bytes.
         added_bytes: u64,
     },
+    /// The sizes at first touches that suited the same program before.
+    Learned {
+        /// In how many of its starts, one after the other.
+        starts: u32,
+    },
     /// khugepaged's order: next populated region in first-come, address order.
     AddressOrder {
         /// Base pages present.
@@ -132,6 +137,12 @@ impl fmt::Display for Reason {
                 "{order} at first touches spares {faults_percent:.0} % of the faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
                 added_bytes >> 10
             ),
+            Self::Learned { starts } => {
+                write!(
+                    f,
+                    "best for this program in the last {starts} of its starts"
+                )
+            }
             Self::AddressOrder { present } => {
                 write!(f, "next in address order, {present} base pages present")
             }

@@ -4,6 +4,7 @@ use super::core_set::CoreSet;
 use super::error::BenchError;
 use crate::workload::Workload;
 use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes};
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
 use hawkeye_linux::thp_settings::{
     THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,
@@ -72,6 +73,21 @@ impl Host {
     pub fn set_thp(&mut self, file: &str, value: &str) -> Result<(), BenchError> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.takeover.settings().set(&path, value)?)
+    }
+
+    /// Sets one by its path.
+    pub fn set_file(&mut self, path: &Path, value: &str) -> Result<(), BenchError> {
+        Ok(self.takeover.settings().set(path, value)?)
+    }
+
+    /// What first touches cost, by a child of ours.
+    pub fn touch_costs(&mut self) -> Result<TouchCosts, BenchError> {
+        let facts = try_sizes(Some(self.takeover.settings()))?;
+        touch_costs(&facts).ok_or_else(|| {
+            BenchError::Impossible(
+                "what first touches cost could not be told: too much goes on".into(),
+            )
+        })
     }
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) for the time of the experiments.

@@ -23,6 +23,7 @@ pub mod redis;
 pub mod report;
 pub mod run_rate;
 pub mod sampling;
+pub mod small_pages;
 pub mod steady;
 pub mod table_5;
 pub mod table_8;
@@ -55,7 +56,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 18] = [
+pub const EXPERIMENTS: [Experiment; 19] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -80,6 +81,11 @@ pub const EXPERIMENTS: [Experiment; 18] = [
         name: "container",
         shows: "a container bloated to its limit: killed or recovered, by how fast it grows",
         run: container::run,
+    },
+    Experiment {
+        name: "small-pages",
+        shows: "speed and memory by pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB, measured and predicted",
+        run: small_pages::run,
     },
     Experiment {
         name: "hot-first",

@@ -3,4 +3,5 @@
 pub mod itanium;
 pub mod paper;
 pub mod run_rate;
+pub mod small_pages;
 pub mod this_machine;

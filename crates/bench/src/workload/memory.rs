@@ -74,6 +74,16 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps private memory where the kernel puts it, as allocators do: beside the mapping before it, with which it becomes one.
+    pub(crate) fn plain(bytes: usize) -> Result<Self, MemoryError> {
+        map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
+    }
+
+    /// Asks for huge pages for the first `bytes` of it.
+    pub(crate) fn want_huge(&mut self, bytes: usize) -> Result<(), MemoryError> {
+        self.advise(0, bytes, libc::MADV_HUGEPAGE)
+    }
+
     /// Maps private memory that never becomes huge.
     pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
         let mapping = map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;

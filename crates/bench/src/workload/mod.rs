@@ -22,7 +22,7 @@ mod storm;
 mod torture;
 mod touch;
 
-pub use access::{AccessArgs, ZipfArgs};
+pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
@@ -55,6 +55,8 @@ pub enum WorkloadCommand {
     Stride(AccessArgs),
     /// Dependent reads: a pointer chase over one random cycle through all cache lines.
     Chase(AccessArgs),
+    /// Reads of random words in many blocks that are mapped one by one, partly used, and replaced.
+    Blocks(BlocksArgs),
     /// Memory of which most pages hold nothing but zeros; frees, refills and verifies on request.
     Bloat(BloatArgs),
     /// Memory in full use; frees, refills and verifies on request.
@@ -93,6 +95,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
         WorkloadCommand::Stride(args) => access::stride(args, &mut console),
         WorkloadCommand::Chase(args) => access::chase(args, &mut console),
+        WorkloadCommand::Blocks(args) => access::blocks(args, &mut console),
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
         WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
         WorkloadCommand::Grow(args) => grow::grow(args, &mut console),

@@ -9,12 +9,13 @@ use hawkeye_linux::fault_ahead::FillStatistics;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::config::Config;
-use hawkeye_manager::{Manager, Settings};
+use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Manage the whole machine, until stopped: every process with enough memory that the rules include.
 ///
@@ -30,6 +31,8 @@ pub struct Daemon {
     check: bool,
 }
 
+/// How often `status` is told of page sizes anew.
+const SIZES_EVERY: Duration = Duration::from_secs(1);
 const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl Daemon {
@@ -59,10 +62,18 @@ impl Daemon {
             current = new;
             Ok(())
         };
-        daemon.run(&mut manager, reload, |manager| {
+        let mut sizes_due = Duration::ZERO;
+        daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
-            manager.machine().filled_ahead().map(fill_status)
+            let machine = manager.machine();
+            seen.fill = machine.filled_ahead().map(fill_status);
+            // It reads some files.
+            if machine.now() >= sizes_due {
+                sizes_due = machine.now() + SIZES_EVERY;
+                seen.page_sizes = machine.sizes_seen();
+            }
         });
+        manager.machine_mut().finish_learning();
         tell_systemd(&[NotifyState::Stopping]);
         Ok(ExitCode::SUCCESS)
     }

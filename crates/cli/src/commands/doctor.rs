@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::instance::{Instance, state_dir};
-use hawkeye_linux::probe::{self, Decision, Extent, Facts};
+use hawkeye_linux::probe::small_pages::SizeFacts;
+use hawkeye_linux::probe::{self, Checked, Decision, Extent, Facts};
 use hawkeye_linux::takeover::stop_leftover_damon;
 use hawkeye_linux::thp_settings::SettingsGuard;
 use serde::Serialize;
@@ -88,7 +89,35 @@ fn print(decision: &Decision, facts: &Facts) {
             println!("     {:width$}  to get it: {}", "", capability.remedy);
         }
     }
+    print_sizes(&facts.small_pages);
     for note in &decision.notes {
         println!("\n{note}");
+    }
+}
+
+/// Each size that first touches can be given, and how it was found.
+fn print_sizes(sizes: &[SizeFacts]) {
+    if sizes.is_empty() {
+        return;
+    }
+    println!("\nPage sizes at first touches, beside 4 KiB and 2 MiB:");
+    for size in sizes {
+        let found = &size.found;
+        let pages = found.order.pages();
+        let tried = match &size.tried {
+            Checked::Works => format!(
+                "works: first touch {:.1} us, all of it touched after {:.1}; after {:.1} by {pages} base pages",
+                size.first_touch_ns as f64 / 1e3,
+                size.touched_ns as f64 / 1e3,
+                size.base_touched_ns as f64 / 1e3
+            ),
+            Checked::Fails(why) => why.clone(),
+            Checked::NotTried(why) => format!("not tried: {why}"),
+        };
+        println!(
+            "     {:8} {:8} {tried}",
+            found.order.to_string(),
+            found.setting
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! What `run`, `attach` and `daemon` have in common: the managed session; and its summary.
 
+use super::choosing::Choosing;
 use super::filling::Filling;
 use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
@@ -7,11 +8,14 @@ use crate::progress::Progress;
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::thp_settings;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::config::{Config, CounterEvents, FillSettings, Khugepaged};
+use hawkeye_manager::config::{
+    Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
+};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
@@ -23,6 +27,22 @@ pub struct Session {
     settings: Settings,
     means: hawkeye_linux::Means,
     filling: Filling,
+    choosing: Choosing,
+    learned: Option<Learned>,
+}
+
+/// What is to be done, beside what the policy does.
+struct Wanted {
+    settings: Settings,
+    khugepaged: Khugepaged,
+    counters: CounterEvents,
+    fill: FillSettings,
+    /// It is an error where memory can't be filled ahead.
+    fill_required: bool,
+    /// To be filled at the start of each process.
+    warm_bytes: u64,
+    small_pages: SmallPages,
+    learn: bool,
 }
 
 impl Session {
@@ -34,39 +54,44 @@ impl Session {
         let policy = options.make_policy(&settings)?;
         // First: a signal that came in between would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        let counters = CounterEvents::default();
-        Self::take_over(
-            signals,
-            policy,
+        let (fill, fill_required) = options.fill.settings(warm_bytes);
+        let wanted = Wanted {
             settings,
-            (Khugepaged::Off, counters),
-            (options.fill.settings(warm_bytes), warm_bytes),
-            purpose,
-        )
+            khugepaged: Khugepaged::Off,
+            counters: CounterEvents::default(),
+            fill,
+            fill_required,
+            warm_bytes,
+            small_pages: options.small_pages.into(),
+            learn: options.learn,
+        };
+        Self::take_over(signals, policy, wanted, purpose)
     }
 
     /// Takes the machine over for the daemon.
     pub fn of_daemon(config: &Config) -> Result<Self> {
         let policy = policies::by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over(
-            signals,
-            policy,
-            config.settings,
-            (config.khugepaged, config.counters),
-            ((config.fill, false), 0),
-            "daemon",
-        )
+        let wanted = Wanted {
+            settings: config.settings,
+            khugepaged: config.khugepaged,
+            counters: config.counters,
+            fill: config.fill,
+            fill_required: false,
+            warm_bytes: 0,
+            small_pages: config.small_pages,
+            learn: config.learn == Switch::On,
+        };
+        Self::take_over(signals, policy, wanted, "daemon")
     }
 
     fn take_over(
         signals: StopSignals,
         policy: Box<dyn Policy>,
-        settings: Settings,
-        (khugepaged, counters): (Khugepaged, CounterEvents),
-        ((fill, required), warm_bytes): ((FillSettings, bool), u64),
+        wanted: Wanted,
         purpose: &str,
     ) -> Result<Self> {
+        let Wanted { settings, fill, .. } = wanted;
         let prepared = Filling::prepare(&fill);
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
@@ -80,7 +105,7 @@ impl Session {
         }
         let zero_pages = settings.bloat.zero_pages();
         // Who promotes nothing leaves that to khugepaged.
-        let khugepaged = match (policy.needs(), khugepaged) {
+        let khugepaged = match (policy.needs(), wanted.khugepaged) {
             (Needs::Nothing, Khugepaged::Off) => Khugepaged::Restrain,
             (_, khugepaged) => khugepaged,
         };
@@ -91,10 +116,18 @@ impl Session {
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
             means
-                .prepare_overhead(&state_dir(), counters)
+                .prepare_overhead(&state_dir(), wanted.counters)
                 .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
-        let filling = Filling::begin(&fill, prepared, required, warm_bytes, takeover.settings())?;
+        // Before filling starts, which changes settings that it goes by.
+        let choosing = Choosing::prepare(wanted.small_pages, takeover.settings())?;
+        let filling = Filling::begin(
+            &fill,
+            prepared,
+            wanted.fill_required,
+            wanted.warm_bytes,
+            takeover.settings(),
+        )?;
         Ok(Self {
             signals,
             takeover,
@@ -102,6 +135,12 @@ impl Session {
             settings,
             means,
             filling,
+            choosing,
+            learned: wanted
+                .learn
+                .then(|| Learned::open(learned_dir()))
+                .transpose()
+                .context("what is learned can't be kept")?,
         })
     }
 
@@ -112,6 +151,10 @@ impl Session {
     ) -> Result<(Manager<LinuxMachine>, Filling, Takeover)> {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);
         self.filling.attach(&mut machine);
+        self.choosing.attach(&mut machine);
+        if let Some(learned) = self.learned {
+            machine.learn(learned);
+        }
         let manager = Manager::new(machine, self.policy, self.settings)?;
         Ok((manager, self.filling, self.takeover))
     }
@@ -133,7 +176,9 @@ impl Session {
         }
         progress.finish();
         let policy = manager.policy();
-        let (machine, journal) = manager.finish();
+        let (mut machine, journal) = manager.finish();
+        machine.look_at_sizes();
+        machine.finish_learning();
         let mut notes = summary::notes(&journal);
         let refused = machine.refused_bytes();
         if refused > 0 {
@@ -166,6 +211,7 @@ impl Session {
             scanned: totals.scanned,
             samples: totals.samples,
             errors: totals.errors,
+            page_sizes: machine.sizes_seen(),
             manager_cpu_s: machine
                 .manager_cpu()
                 .saturating_sub(cpu_before)

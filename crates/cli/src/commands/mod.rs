@@ -3,6 +3,7 @@
 mod asking;
 pub mod attach;
 pub mod bench;
+mod choosing;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;

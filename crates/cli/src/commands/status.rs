@@ -2,6 +2,7 @@
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{DaemonStatus, Reply, Request};
+use crate::summary::sizes;
 use crate::words;
 use anyhow::Result;
 use clap::Args;
@@ -75,6 +76,9 @@ impl fmt::Display for Text<'_> {
                 words::bytes(fill.unused * HUGE_PAGE_BYTES),
             );
             row(f, "filled", &filled)?;
+        }
+        if let Some(seen) = &self.0.page_sizes {
+            row(f, "sizes", &sizes(seen))?;
         }
         let refused = totals.errors.iter();
         let refused: Vec<_> = refused
@@ -192,6 +196,7 @@ fn write_processes(
 mod tests {
     use super::*;
     use crate::daemon::protocol::{FillStatus, JournalStatus};
+    use hawkeye_linux::page_sizes::{SizeSeen, SizesSeen};
     use hawkeye_manager::view::GroupStatus;
     use hawkeye_manager::view::{Status as ManagerStatus, StatusTotals};
     use hawkeye_policy::{Overhead, OverheadSource};
@@ -242,6 +247,18 @@ mod tests {
                 unused: 100,
                 cpu_s: 999.0,
                 ..FillStatus::default()
+            }),
+            page_sizes: Some(SizesSeen {
+                age_s: 1e6,
+                complete: false,
+                sizes: vec![
+                    SizeSeen {
+                        page_bytes: 1 << 20,
+                        pages: 99_999_999,
+                        given_on_machine: Some(999_999_999),
+                    };
+                    8
+                ],
             }),
             metrics: "127.0.0.1:9500".parse().ok(),
             journal: Some(JournalStatus {

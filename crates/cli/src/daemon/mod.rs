@@ -19,6 +19,7 @@ pub use journal_writer::JournalSettings;
 
 use anyhow::{Context, Result};
 use calls::{Caller, Calls};
+use hawkeye_linux::page_sizes::SizesSeen;
 use hawkeye_manager::{Event, Machine, Manager, Wake};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
@@ -46,6 +47,15 @@ pub struct DaemonSettings {
     pub journal: Option<JournalSettings>,
 }
 
+/// What only the machine knows, for those who ask how it stands.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// How fault-ahead stands.
+    pub fill: Option<FillStatus>,
+    /// Pages by size.
+    pub page_sizes: Option<SizesSeen>,
+}
+
 /// Everything around the manager; it ends when this is dropped.
 pub struct Daemon {
     settings: DaemonSettings,
@@ -54,7 +64,7 @@ pub struct Daemon {
     journal: Option<JournalWriter>,
     metrics: Option<MetricsServer>,
     /// As of the last step.
-    fill: Option<FillStatus>,
+    seen: Seen,
     _socket: SocketServer,
 }
 
@@ -67,7 +77,7 @@ impl Daemon {
     pub fn start(settings: DaemonSettings, bell: Bell) -> Result<Self> {
         let (caller, calls) = calls::calls(bell);
         Ok(Self {
-            fill: None,
+            seen: Seen::default(),
             _socket: SocketServer::start(&settings.socket, caller.clone())?,
             metrics: serve_metrics(settings.metrics, &caller)?,
             journal: write_journal(settings.journal.clone(), 0)?,
@@ -102,13 +112,12 @@ impl Daemon {
     }
 
     /// Manages until the end. `reload` is called when the configuration is to be read again; whether
-    /// it did or why not is written down. `each_step` is called between steps, and says how
-    /// fault-ahead stands.
+    /// it did or why not is written down. `each_step` is called between steps, and brings what it is given up to date.
     pub fn run<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
-        mut each_step: impl FnMut(&Manager<M>) -> Option<FillStatus>,
+        mut each_step: impl FnMut(&Manager<M>, &mut Seen),
     ) {
         loop {
             match manager.step() {
@@ -122,7 +131,7 @@ impl Daemon {
                 }
                 Wake::Deadline | Wake::Called | Wake::Joined => {}
             }
-            self.fill = each_step(manager);
+            each_step(manager, &mut self.seen);
             self.between_steps(manager);
         }
         self.between_steps(manager);
@@ -133,13 +142,14 @@ impl Daemon {
             calls,
             journal,
             settings,
-            fill,
+            seen,
             ..
         } = self;
         calls.answer(|request| match request {
             Request::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: manager.status(),
-                fill: *fill,
+                fill: seen.fill,
+                page_sizes: seen.page_sizes.clone(),
                 metrics: settings.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
             })),

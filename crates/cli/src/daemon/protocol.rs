@@ -4,6 +4,7 @@
 //! `{"protocol":1,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
 //! version and what it is: `status`, `explanation`, `done` or `refused`. Field names carry units.
 
+use hawkeye_linux::page_sizes::SizesSeen;
 use hawkeye_manager::{Explanation, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -81,6 +82,9 @@ pub struct DaemonStatus {
     pub manager: Status,
     /// What is filled ahead of programs; `None` where nothing is.
     pub fill: Option<FillStatus>,
+    /// Pages by size in managed processes; `None` where nobody is given other sizes than 4 KiB and 2 MiB.
+    #[serde(default)]
+    pub page_sizes: Option<SizesSeen>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
     /// Where the journal is written to.

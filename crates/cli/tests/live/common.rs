@@ -224,6 +224,7 @@ pub fn assert_unharmed(workload: &mut Workload) {
     }
 }
 
-fn read_json(path: &Path) -> Option<Value> {
+/// A file of JSON, if it is there and whole.
+pub fn read_json(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }

@@ -50,11 +50,36 @@ fn without_privileges_it_names_what_is_missing_and_exits_1() {
 }
 
 #[test]
+fn every_page_size_is_tried() {
+    let Some(machine) = machine("every_page_size_is_tried") else {
+        return;
+    };
+    let report = machine.output("doctor --json").stdout;
+    let report: Value = serde_json::from_slice(&report).expect("JSON");
+    let sizes = report["facts"]["small_pages"].as_array().expect("a list");
+    let there = settings::sizes();
+    assert_eq!(sizes.len(), there.len().saturating_sub(1), "{there:?}");
+    for size in sizes {
+        assert_eq!(size["tried"]["outcome"], "works", "{size}");
+        let ns = ["first_touch_ns", "touched_ns", "base_touched_ns"];
+        assert!(ns.iter().all(|ns| size[ns].as_u64() > Some(0)), "{size}");
+    }
+}
+
+#[test]
 fn it_leaves_settings_as_they_were() {
     let Some(machine) = machine("it_leaves_settings_as_they_were") else {
         return;
     };
-    let before = settings::read("use_zero_page");
+    let mut names = settings::sizes();
+    names.push("use_zero_page".into());
+    let read = || {
+        names
+            .iter()
+            .map(|name| settings::read(name))
+            .collect::<Vec<_>>()
+    };
+    let before = read();
     machine.output("doctor");
-    assert_eq!(settings::read("use_zero_page"), before);
+    assert_eq!(read(), before);
 }

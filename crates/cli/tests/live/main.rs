@@ -13,5 +13,6 @@ mod run;
 mod safety;
 mod sampling;
 mod settings;
+mod small_pages;
 mod targets;
 mod torture;

@@ -20,6 +20,18 @@ pub fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
+/// The switches of all page sizes; none on kernels before 6.8.
+pub fn sizes() -> Vec<String> {
+    let entries = fs::read_dir(FOLDER).expect("is there").flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .map(|name| format!("{name}/enabled"))
+        .filter(|name| name.starts_with("hugepages-") && file(name).exists())
+        .collect();
+    names.sort();
+    names
+}
+
 /// What is set, without the names of other choices.
 pub fn read(name: &str) -> String {
     let text = fs::read_to_string(file(name)).expect("reads");
@@ -30,14 +42,19 @@ pub fn read(name: &str) -> String {
 }
 
 /// The machine's settings, put back when dropped.
-pub struct Settings(Vec<(&'static str, String)>);
+pub struct Settings(Vec<(String, String)>);
 
 impl Settings {
     /// Notes the machine's and sets those that kernels start with.
     pub fn as_started() -> Self {
         let names = ["enabled", "defrag"];
         let names = names.into_iter().chain(STARTED.map(|(name, _)| name));
-        let machines = Self(names.map(|name| (name, read(name))).collect());
+        let names = names.map(str::to_owned).chain(sizes());
+        let read = |name: String| {
+            let value = read(&name);
+            (name, value)
+        };
+        let machines = Self(names.map(read).collect());
         for (name, value) in STARTED {
             fs::write(file(name), value).expect("writes");
         }

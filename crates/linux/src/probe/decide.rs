@@ -1,5 +1,7 @@
 //! From facts to capabilities. Pure: every decision rests on a fact, so each has a known cause.
 
+mod capabilities;
+
 use super::facts::{Checked, Facts};
 use super::host::Lockdown;
 use crate::error::LinuxError;
@@ -97,7 +99,7 @@ pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision, Linu
         Checked::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.name().into(),
-            why: describe(&other),
+            why: capabilities::describe(&other),
         }),
     }
 }
@@ -114,7 +116,7 @@ fn decide_for(facts: &Facts, sampler: SamplerKind) -> Decision {
             SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
-        capabilities: capabilities(facts),
+        capabilities: capabilities::all(facts),
         notes: notes(facts),
     }
 }
@@ -173,179 +175,6 @@ fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
         RecoveryMethod::None => "bloat can't be recovered",
     };
     format!("Processes can be managed: {seen}, {recovered}.")
-}
-
-fn capabilities(facts: &Facts) -> Vec<Capability> {
-    let host = &facts.host;
-    let levels = facts
-        .page_table_levels
-        .map(|n| format!("works, {n}-level page tables"));
-    vec![
-        checked(
-            "promotion",
-            &facts.collapse,
-            "MADV_COLLAPSE on a child process, then its page table and contents",
-            "everything: no region can be made huge",
-            "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE, and CAP_SYS_NICE + CAP_SYS_PTRACE",
-        ),
-        Capability {
-            found: levels.unwrap_or_else(|| describe(&facts.page_table_walk)),
-            ..checked(
-                "page-table walk",
-                &facts.page_table_walk,
-                "BPF programs loaded, a value of our own found through the direct map",
-                "exact coverage; population comes from /proc/PID/pagemap, more slowly",
-                "CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF + CAP_PERFMON, lockdown below confidentiality",
-            )
-        },
-        Capability {
-            found: match &facts.access_bits {
-                Checked::Works => {
-                    format!(
-                        "works; a first touch after a clear costs {} ns",
-                        facts.first_touch_ns
-                    )
-                }
-                other => describe(other),
-            },
-            ..checked(
-                "access bits",
-                &facts.access_bits,
-                "a child's bits cleared by clear_refs, read as clear, read as set after it read its memory",
-                "HawkEye's order: regions are ranked by DAMON's estimate or by population",
-                "CONFIG_PROC_PAGE_MONITOR and the page-table walk",
-            )
-        },
-        checked(
-            "DAMON",
-            &facts.damon,
-            "a short session on a child process, which touches half of its memory",
-            "nothing while access bits work; else coverage can't be estimated",
-            "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and nobody else using it",
-        ),
-        checked(
-            "page_idle",
-            &facts.page_idle,
-            "/sys/kernel/mm/page_idle/bitmap",
-            "nothing: it is only reported, access bits and DAMON are better",
-            "CONFIG_IDLE_PAGE_TRACKING",
-        ),
-        checked(
-            "split",
-            &facts.split,
-            "MADV_COLD on one base page of a child's huge page",
-            "bloat recovery",
-            "Linux 5.10 or later",
-        ),
-        checked(
-            "zero-page remap",
-            &facts.zero_page_remap,
-            "a child's huge page with 10 pages in use, split: its memory shrank, its contents stayed",
-            "bloat recovery without swap",
-            "Linux 6.12 or later",
-        ),
-        checked(
-            "zero pages to swap",
-            &facts.page_out,
-            "MADV_PAGEOUT on the zero pages of a child's split huge page",
-            "nothing while the zero-page remap works; else bloat recovery",
-            "swap, best zram: zero pages take no room in it",
-        ),
-        checked(
-            "fault-ahead by collapse",
-            &facts.fault_ahead_collapse,
-            "1-byte read of a child's untouched region, then MADV_COLLAPSE",
-            "nothing while the other method works",
-            "Linux 6.18 or later",
-        ),
-        checked(
-            "fault-ahead by remote read",
-            &facts.fault_ahead_read,
-            "use_zero_page=0 for a moment, 1-byte read of a child's untouched region",
-            "nothing while the other method works",
-            "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
-        ),
-        checked(
-            "first touches",
-            &facts.first_touches,
-            "BPF on the tracepoint page_fault_user; a child touched memory region by region and was heard of",
-            "fault-ahead",
-            "the page-table walk, on x86-64 (its page faults have the tracepoint)",
-        ),
-        checked(
-            "hardware counters",
-            &facts.counters,
-            "events of page walks chosen by processor, counted in a child process",
-            "MMU overhead by page-walk cycles; run-rate takes their place",
-            "bare metal, or a virtual machine with a virtual PMU",
-        ),
-        present(
-            "cgroup limits",
-            host.cgroup.clone(),
-            "the memory controller under /sys/fs/cgroup",
-            "watermarks of single containers; the machine's hold",
-            "cgroup version 2 or 1 with the memory controller",
-        ),
-        present(
-            "memory pressure",
-            host.psi.then(|| "works".into()),
-            "/proc/pressure/memory",
-            "holding back while tasks wait for memory; the watermarks hold",
-            "CONFIG_PSI, and psi=1 on the kernel command line where it is off by default",
-        ),
-        present(
-            "swap",
-            (host.swap_bytes > 0).then(|| format!("{} MiB", host.swap_bytes >> 20)),
-            "/proc/swaps",
-            "bloat recovery on kernels before 6.12",
-            "swapon, best on zram",
-        ),
-    ]
-}
-
-fn describe(checked: &Checked) -> String {
-    match checked {
-        Checked::Works => "works".into(),
-        Checked::Fails(why) => why.clone(),
-        Checked::NotTried(why) => format!("not tried: {why}"),
-    }
-}
-
-fn checked(
-    name: &'static str,
-    checked: &Checked,
-    how: &'static str,
-    lost: &'static str,
-    remedy: &'static str,
-) -> Capability {
-    let (available, found) = (checked.works(), describe(checked));
-    Capability {
-        name,
-        available,
-        how,
-        found,
-        lost,
-        remedy,
-    }
-}
-
-fn present(
-    name: &'static str,
-    found: Option<String>,
-    how: &'static str,
-    lost: &'static str,
-    remedy: &'static str,
-) -> Capability {
-    let available = found.is_some();
-    let found = found.unwrap_or_else(|| "not there".into());
-    Capability {
-        name,
-        available,
-        how,
-        found,
-        lost,
-        remedy,
-    }
 }
 
 fn notes(facts: &Facts) -> Vec<String> {

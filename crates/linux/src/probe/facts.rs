@@ -1,6 +1,7 @@
 //! Facts about the primitives: each one tried on a throw-away child.
 
 use super::host::{self, Host};
+use super::small_pages::{SizeFacts, try_sizes};
 use super::throw_away::{REGIONS, ThrowAway};
 use crate::access_bits;
 use crate::counters::Counters;
@@ -76,6 +77,8 @@ pub struct Facts {
     pub damon: Checked,
     /// `/sys/kernel/mm/page_idle` exists.
     pub page_idle: Checked,
+    /// Page sizes under that of a huge page, at first touches.
+    pub small_pages: Vec<SizeFacts>,
 }
 
 /// How much to try.
@@ -92,7 +95,10 @@ pub enum Extent {
 ///
 /// # Errors
 /// No child process could be started at all.
-pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Facts, LinuxError> {
+pub fn gather(
+    extent: Extent,
+    mut settings: Option<&mut SettingsGuard>,
+) -> Result<Facts, LinuxError> {
     let host = host::read();
     let mut tables = PageTables::load();
     let page_table_walk = Checked::from(tables.as_mut().map(drop).map_err(|e| e.to_string()));
@@ -133,9 +139,11 @@ pub fn gather(extent: Extent, settings: Option<&mut SettingsGuard>) -> Result<Fa
         counters: unasked(),
         damon,
         page_idle: unasked(),
+        small_pages: Vec::new(),
     };
     if extent == Extent::Everything {
         facts.fault_ahead_collapse = try_fault_ahead_collapse()?;
+        facts.small_pages = try_sizes(settings.as_deref_mut())?;
         facts.fault_ahead_read = try_fault_ahead_read(settings)?;
         facts.first_touches = try_first_touches()?;
         facts.counters = try_counters()?;

@@ -2,7 +2,7 @@
 
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
@@ -26,6 +26,27 @@ enum Order {
     TouchTen = b'f',
     /// `madvise(MADV_HUGEPAGE)` on all its regions.
     WantHuge = b'h',
+}
+
+/// Touch blocks of new memory, of 2^n base pages each where the order's low bits are n. The answer is how many pages of
+/// the first block were there after one touch, above how long one touch and all of a block took.
+const BLOCKS: u8 = 0x80;
+/// The same for blocks that are kept out.
+const BASE_BLOCKS: u8 = 0xc0;
+/// Bits of each time in that answer.
+const TIME_BITS: u32 = 27;
+/// The longest time that it holds: 134 ms.
+const MOST_NS: u64 = (1 << TIME_BITS) - 1;
+
+/// What blocks of memory showed when they were touched for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Base pages of a block that are there after one touch.
+    pub by_one_touch: u64,
+    /// How long the first touch of a block takes: the least of several, as the next.
+    pub first: Duration,
+    /// How long it takes to touch every base page of a block.
+    pub all: Duration,
 }
 
 /// Killed and reaped when dropped.
@@ -125,8 +146,29 @@ impl ThrowAway {
         self.ask(Order::Verify)
     }
 
+    /// Has it touch new memory in blocks of this size, each a mapping of its own for which it asked for huge pages
+    /// (`advised`) or for none. `None` where it can't map them.
+    pub fn touch_blocks(
+        &self,
+        size: PageOrder,
+        advised: bool,
+    ) -> Result<Option<Touched>, LinuxError> {
+        let kind = if advised { BLOCKS } else { BASE_BLOCKS };
+        let answer = self.ask_for(kind | (size.number() as u8 & !BASE_BLOCKS))?;
+        let touched = Touched {
+            by_one_touch: answer >> (2 * TIME_BITS),
+            first: Duration::from_nanos(answer >> TIME_BITS & MOST_NS),
+            all: Duration::from_nanos(answer & MOST_NS),
+        };
+        Ok((touched.by_one_touch > 0).then_some(touched))
+    }
+
     fn ask(&self, order: Order) -> Result<u64, LinuxError> {
-        write(&self.orders, &[order as u8]).map_err(|errno| LinuxError::Call {
+        self.ask_for(order as u8)
+    }
+
+    fn ask_for(&self, order: u8) -> Result<u64, LinuxError> {
+        write(&self.orders, &[order]).map_err(|errno| LinuxError::Call {
             call: "talking to a child process",
             errno,
         })?;
@@ -234,11 +276,74 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
             }
             wrong
         }
+        o if o >= BLOCKS => {
+            let advice = if o >= BASE_BLOCKS {
+                libc::MADV_NOHUGEPAGE
+            } else {
+                libc::MADV_HUGEPAGE
+            };
+            touch_blocks(u32::from(o & !BASE_BLOCKS), advice)
+        }
         _ => {
             let bytes = (REGIONS * HUGE_PAGE_BYTES) as usize;
             // SAFETY: advice about the child's own mapping.
             unsafe { libc::madvise(memory.cast(), bytes, libc::MADV_HUGEPAGE) as u64 }
         }
+    }
+}
+
+/// Blocks that are timed, beside the one of which pages are counted.
+const TIMED: usize = 16;
+/// The largest block has so many base pages.
+const MOST_PAGES: usize = 256;
+
+/// Touches new memory in blocks of 2^`order` base pages (8 at the most); 0 where it can't be had.
+fn touch_blocks(order: u32, advice: i32) -> u64 {
+    let page = BASE_PAGE_BYTES as usize;
+    let pages = 1usize << order;
+    if pages > MOST_PAGES {
+        return 0;
+    }
+    let block = page * pages;
+    // Each with as much between them, or they would be one mapping in which larger pages fit.
+    let bytes = (2 * TIMED + 2) * block;
+    // SAFETY: a new mapping; all that is done below is done within it, and to nobody else's memory.
+    unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if memory == libc::MAP_FAILED {
+            return 0;
+        }
+        let start = memory.wrapping_add(memory.align_offset(block)).cast::<u8>();
+        let nth = |n: usize| start.wrapping_add(2 * n * block);
+        for n in 0..=TIMED {
+            libc::madvise(nth(n).cast(), block, advice);
+        }
+        nth(0).write_volatile(1);
+        let mut there = [0u8; MOST_PAGES];
+        libc::mincore(nth(0).cast(), block, there.as_mut_ptr());
+        let mut count = 0;
+        for page in &there {
+            count += u64::from(page & 1);
+        }
+        let (mut first, mut all) = (MOST_NS, MOST_NS);
+        for n in 1..=TIMED {
+            let begun = monotonic_ns();
+            nth(n).write_volatile(1);
+            first = first.min(monotonic_ns() - begun);
+            for index in 1..pages {
+                nth(n).wrapping_add(index * page).write_volatile(1);
+            }
+            all = all.min(monotonic_ns() - begun);
+        }
+        libc::munmap(memory, bytes);
+        count << (2 * TIME_BITS) | first << TIME_BITS | all
     }
 }
 

@@ -51,6 +51,30 @@ pub struct Config {
     pub counters: CounterEvents,
     /// What is done before programs ask for it.
     pub fill: FillSettings,
+    /// Whether pages between 4 KiB and 2 MiB may be given, and to whom.
+    pub small_pages: SmallPages,
+    /// Whether what is learned of programs is kept for their next start.
+    pub learn: Switch,
+}
+
+/// To whom pages between 4 KiB and 2 MiB may be given at first touches. The kernel's switches hold for the whole machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SmallPages {
+    /// Nobody: nothing is changed.
+    #[default]
+    Off,
+    /// Memory whose program has asked for huge pages.
+    Advised,
+    /// All memory of all programs on the machine, but what its program keeps out.
+    All,
+}
+
+impl Word for SmallPages {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("off", Self::Off),
+        ("advised", Self::Advised),
+        ("all", Self::All),
+    ];
 }
 
 /// What is done before programs ask for it.
@@ -146,6 +170,8 @@ impl Default for Config {
             journal: None,
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
+            small_pages: SmallPages::default(),
+            learn: Switch::default(),
         }
     }
 }
@@ -196,6 +222,8 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         top.refuse("socket", "a path of at most 107 bytes");
     }
     let khugepaged = top.or("khugepaged", usual.khugepaged);
+    let small_pages = top.or("small_pages", usual.small_pages);
+    let learn = top.or("learn", usual.learn);
     let mut settings = usual.settings;
     top.section("sampling", |s| sampling(s, &mut settings));
     top.section("limits", |s| limits(s, &mut settings));
@@ -227,6 +255,8 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         journal: top.section("journal", journal),
         counters: top.section("counters", counters),
         fill,
+        small_pages,
+        learn,
     }
 }
 

@@ -124,7 +124,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 28] = [
+const WRONG: [(&str, &str); 30] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -147,11 +147,19 @@ const WRONG: [(&str, &str); 28] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, counters",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, counters",
     ),
     (
         "policy = \"best\"",
         "hawkeye.toml:1:10: policy can't be used: there is no policy \"best\"; the policies are hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none",
+    ),
+    (
+        "small_pages = \"on\"",
+        "hawkeye.toml:1:15: small_pages must be one of \"off\", \"advised\", \"all\", not \"on\"",
+    ),
+    (
+        "learn = true",
+        "hawkeye.toml:1:9: learn must be one of \"off\", \"on\", not true",
     ),
     (
         "[sampling]\nperiod = 30",

@@ -3,12 +3,13 @@
 use super::Manager;
 use crate::journal::Event;
 use crate::machine::Machine;
-use hawkeye_policy::{PageOrders, ProcessId, Reason};
+use hawkeye_policy::{FaultSizes, PageOrders, ProcessId, Reason};
 use std::time::Duration;
 
 impl<M: Machine> Manager<M> {
-    /// Has every process's memory be given what the policy wants; base pages while promotion is held back: larger ones
-    /// take memory that nobody asked for. A process for which the policy chooses nothing is left as it is.
+    /// Has every process's memory be given what the policy wants, or what suited the same program before where the policy does not know
+    /// yet; base pages while promotion is held back or paused: larger ones take memory that nobody asked for. A process of which nobody
+    /// knows anything is left as it is.
     pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
         let offered = self.machine.shape().at_faults;
         if offered.is_empty() {
@@ -17,8 +18,9 @@ impl<M: Machine> Manager<M> {
         for process in self.processes.clone() {
             let set = self.fault_sizes.get(&process).copied();
             let chosen = self.policy.fault_sizes(process);
+            let chosen = chosen.or_else(|| self.learned_sizes(process));
             let (orders, reason) = match chosen {
-                Some(chosen) if self.held.is_none() => {
+                Some(chosen) if self.held.is_none() && !self.paused => {
                     (chosen.orders.and(offered), Some(chosen.reason))
                 }
                 Some(_) => (PageOrders::NONE, None),
@@ -28,6 +30,16 @@ impl<M: Machine> Manager<M> {
                 self.set_fault_sizes(now, process, orders, reason);
             }
         }
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
+        let learned = self.machine.learned_sizes(process)?;
+        Some(FaultSizes {
+            orders: learned.orders,
+            reason: Reason::Learned {
+                starts: learned.starts,
+            },
+        })
     }
 
     fn set_fault_sizes(

@@ -20,6 +20,8 @@ pub(crate) struct Access {
 
 /// Bytes of what is read at random.
 const WORD_BYTES: u64 = 8;
+/// Bytes of an entry of a table of blocks: where it is, and how long.
+const HANDLE_BYTES: u64 = 16;
 /// Bytes of an entry or node of a hash table.
 const ENTRY_BYTES: u64 = 32;
 /// Instructions from a pointer to what it points to, and from one line of a value to the next.
@@ -62,6 +64,14 @@ enum Generator {
     HotSpot {
         hot_bytes: u64,
         hot_reads: f64,
+        instructions: u32,
+    },
+    Blocks {
+        blocks: u64,
+        block_bytes: u64,
+        used_bytes: u64,
+        /// The block whose entry was read.
+        found: Option<u64>,
         instructions: u32,
     },
     KeyValue {
@@ -120,6 +130,17 @@ impl Accesses {
             } => Generator::HotSpot {
                 hot_bytes: ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES),
                 hot_reads,
+                instructions,
+            },
+            Pattern::Blocks {
+                block_bytes,
+                used_bytes,
+                instructions,
+            } => Generator::Blocks {
+                blocks: (bytes / (block_bytes + HANDLE_BYTES)).max(1),
+                block_bytes: block_bytes.min(bytes - HANDLE_BYTES),
+                used_bytes: used_bytes.min(bytes - HANDLE_BYTES),
+                found: None,
                 instructions,
             },
             Pattern::KeyValue {
@@ -194,6 +215,24 @@ impl Accesses {
                 };
                 independent(draw(rng, begin, length, WORD_BYTES), *instructions)
             }
+            Generator::Blocks {
+                blocks,
+                block_bytes,
+                used_bytes,
+                found,
+                instructions,
+            } => match found.take() {
+                None => {
+                    let block = rng.below(*blocks);
+                    *found = Some(block);
+                    independent(block * HANDLE_BYTES, *instructions - *instructions / 4)
+                }
+                Some(block) => {
+                    let begin = *blocks * HANDLE_BYTES + block * *block_bytes;
+                    let word = draw(rng, begin, *used_bytes, WORD_BYTES);
+                    dependent(word, *instructions / 4)
+                }
+            },
             Generator::KeyValue {
                 value_lines,
                 done,
@@ -326,6 +365,28 @@ mod tests {
         let accesses = take(Pattern::HOT_SPOT, 1, 100_000);
         let hot = accesses.iter().filter(|a| a.offset < BYTES / 10).count();
         assert!((89_000..91_000).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn of_each_block_the_used_part_is_read() {
+        let pattern = Pattern::Blocks {
+            block_bytes: 132 << 10,
+            used_bytes: 40 << 10,
+            instructions: 9,
+        };
+        let block = 132 << 10;
+        let blocks = BYTES / (block + 16);
+        let accesses = take(pattern, 1, 50_000);
+        let mut seen = std::collections::HashSet::new();
+        for pair in accesses.chunks_exact(2) {
+            let (entry, word) = (pair[0], pair[1]);
+            assert!(!entry.after_previous && word.after_previous);
+            let index = entry.offset / 16;
+            let begin = blocks * 16 + index * block;
+            assert!((begin..begin + (40 << 10)).contains(&word.offset));
+            seen.insert(index);
+        }
+        assert_eq!(seen.len() as u64, blocks);
     }
 
     #[test]

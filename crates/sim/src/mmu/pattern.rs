@@ -43,6 +43,16 @@ pub enum Pattern {
         /// For each read.
         instructions: u32,
     },
+    /// Reads of words in blocks that lie side by side, each used from its begin on, behind a table of 16 bytes for each: an entry
+    /// is read, then a word of the block that it leads to. All blocks are equally likely, and all words in use of each.
+    Blocks {
+        /// From the begin of one to that of the next (at least 8, at most the memory).
+        block_bytes: u64,
+        /// What is used of each (at least 8, at most all of it).
+        used_bytes: u64,
+        /// For each of both reads together (at least 4).
+        instructions: u32,
+    },
     /// Requests to a key-value store like Redis: a bucket of the hash table, the entry found there,
     /// the value that it leads to and all of its lines in order, for keys that are all equally likely.
     KeyValue {
@@ -130,6 +140,18 @@ impl Pattern {
             Self::HotSpot { hot_reads, .. } if !(0.0..=1.0).contains(&hot_reads) => {
                 refuse("hot_reads", "0 to 1", hot_reads)
             }
+            Self::Blocks {
+                block_bytes,
+                used_bytes,
+                ..
+            } if used_bytes < 8 || used_bytes > block_bytes => refuse(
+                "used_bytes",
+                "at least 8 and at most a block",
+                used_bytes as f64,
+            ),
+            Self::Blocks {
+                instructions: 0..4, ..
+            } => refuse("instructions", "4 or more", f64::from(self.instructions())),
             Self::KeyValue { value_bytes, .. } if !(1..=1 << 20).contains(&value_bytes) => {
                 refuse("value_bytes", "1 byte to 1 MiB", f64::from(value_bytes))
             }
@@ -145,6 +167,7 @@ impl Pattern {
             | Self::Stride { instructions, .. }
             | Self::Chase { instructions }
             | Self::HotSpot { instructions, .. }
+            | Self::Blocks { instructions, .. }
             | Self::KeyValue { instructions, .. }
             | Self::HashMap { instructions } => instructions,
         }
@@ -181,6 +204,14 @@ mod tests {
             (hot(0.0, 0.5), "hot_memory"),
             (hot(0.5, 1.5), "hot_reads"),
             (hot(f64::NAN, 0.5), "hot_memory"),
+            (
+                Pattern::Blocks {
+                    block_bytes: 4096,
+                    used_bytes: 8192,
+                    instructions: 1,
+                },
+                "used_bytes",
+            ),
             (zipf(-1.0), "theta"),
             (zipf(f64::INFINITY), "theta"),
         ];

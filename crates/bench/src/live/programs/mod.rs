@@ -103,6 +103,11 @@ pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>, Ben
     Ok(Box::new(reader::Reader::ready(workload)?))
 }
 
+/// A workload of ours that is ready and waits.
+pub(super) fn ready_reader(workload: Workload, pid: u32) -> Box<dyn Program> {
+    Box::new(reader::Reader::of(workload, pid))
+}
+
 /// Starts Redis with `mib` MiB of data and hardly anything to do.
 pub fn idle_redis(mib: u64) -> Result<Box<dyn Program>, BenchError> {
     Ok(Box::new(server::redis(mib, server::Load::Light)?))

@@ -21,7 +21,12 @@ impl Reader {
     /// Waits until the program has its data; it must not begin to work by itself.
     pub(super) fn ready(mut workload: Workload) -> Result<Self, BenchError> {
         let pid = workload.wait_ready()?.pid;
-        Ok(Self { workload, pid })
+        Ok(Self::of(workload, pid))
+    }
+
+    /// One that is known to have them.
+    pub(super) fn of(workload: Workload, pid: u32) -> Self {
+        Self { workload, pid }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Workloads that read memory in one pattern and say how fast.
 
+mod blocks;
 mod chase;
 mod cycle;
 mod pace;
@@ -17,6 +18,9 @@ use pace::{Pace, Turn};
 use walk::{Area, Layout, RandomReads, Stride, Walk};
 use zipf::Zipf;
 
+pub(super) use blocks::blocks;
+
+pub use blocks::BlocksArgs;
 pub use zipf::ZipfArgs;
 
 /// Options of the workloads that read.

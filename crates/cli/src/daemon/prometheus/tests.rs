@@ -53,6 +53,7 @@ fn status() -> DaemonStatus {
             managed: 2,
             processes: vec![redis()],
         },
+        page_sizes: None,
         fill: Some(FillStatus {
             filled: 640,
             refused: 2,

@@ -1,6 +1,7 @@
 //! Tests of the decisions in the module above.
 
 use super::super::host::Host;
+use super::super::small_pages::tests::size;
 use super::*;
 
 fn capable() -> Facts {
@@ -31,6 +32,7 @@ fn capable() -> Facts {
         counters: works(),
         damon: works(),
         page_idle: works(),
+        small_pages: vec![size(4, works(), [2, 3, 9])],
     }
 }
 
@@ -157,4 +159,25 @@ fn each_circumstance_has_a_sentence_of_its_own() {
             "{word}: {notes:?}"
         );
     }
+}
+
+#[test]
+fn one_size_that_works_is_enough_and_none_is_said_so() {
+    let found = |small_pages| {
+        let decision = decide(&Facts {
+            small_pages,
+            ..capable()
+        });
+        let mut all = decision.capabilities.into_iter();
+        let capability = all.find(|c| c.name == "small pages").expect("is listed");
+        (capability.available, capability.found)
+    };
+    let some = vec![size(2, fails(), [0; 3]), size(4, Checked::Works, [2, 3, 9])];
+    assert!(found(some).0);
+    assert_eq!(
+        found(vec![size(2, fails(), [0; 3])]),
+        (false, "EINVAL".into())
+    );
+    let (available, why) = found(Vec::new());
+    assert!(!available && why.contains("no sizes between"), "{why}");
 }

@@ -1,0 +1,43 @@
+//! Lets the policy choose page sizes at first touches, where that was asked for and works.
+
+use anyhow::Result;
+use hawkeye_linux::LinuxMachine;
+use hawkeye_linux::page_sizes::SizeSwitches;
+use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes, working};
+use hawkeye_linux::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_manager::config::SmallPages;
+
+/// Sizes that were seen to work, and what they cost.
+#[derive(Default)]
+pub struct Choosing {
+    offered: Option<(SizeSwitches, Option<TouchCosts>)>,
+}
+
+impl Choosing {
+    /// Tries the sizes on a throw-away child. Where none works that is said, and nothing is chosen.
+    pub fn prepare(consent: SmallPages, settings: &mut SettingsGuard) -> Result<Self> {
+        if consent == SmallPages::Off {
+            return Ok(Self::default());
+        }
+        let facts = try_sizes(Some(settings))?;
+        let available = working(&facts);
+        if available.is_empty() {
+            tracing::warn!(
+                "no pages between 4 KiB and 2 MiB can be given here (see `hawkeye doctor`): --small-pages changes nothing"
+            );
+            return Ok(Self::default());
+        }
+        let switches =
+            SizeSwitches::new(THP_DIR.into(), settings.handle(), consent.into(), available);
+        Ok(Self {
+            offered: Some((switches, touch_costs(&facts))),
+        })
+    }
+
+    /// Hands them over to the machine.
+    pub fn attach(self, machine: &mut LinuxMachine) {
+        if let Some((switches, costs)) = self.offered {
+            machine.choose_sizes_with(switches, costs);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
+
+use crate::common::{HAWKEYE, Machine, machine, read_json, signal, skip, until};
+use crate::settings;
+use serde_json::Value;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// Blocks of 128 KiB in mappings of their own, all of each used; three hundred replaced each second.
+const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages default --report-ms 1000";
+/// Windows soon and often.
+const SOON: &str = "--period 1 --window 0.2 --cpu 50";
+
+/// The machine, where it has such sizes and none of them is on.
+fn machine_with_sizes(test: &str) -> Option<Machine> {
+    let machine = machine(test)?;
+    let small: Vec<String> = small();
+    if small.is_empty() {
+        skip(test, "this kernel has no sizes between 4 KiB and 2 MiB");
+        return None;
+    }
+    if small.iter().any(|name| settings::read(name) != "never") {
+        skip(test, "somebody has switched page sizes on here");
+        return None;
+    }
+    Some(machine)
+}
+
+fn small() -> Vec<String> {
+    let mut sizes = settings::sizes();
+    sizes.retain(|name| !name.contains("2048kB"));
+    sizes
+}
+
+fn set_to(word: &str) -> usize {
+    let names = small();
+    names
+        .iter()
+        .filter(|name| settings::read(name) == word)
+        .count()
+}
+
+/// Pages of sizes between, in a summary.
+fn small_pages(summary: &Value) -> u64 {
+    let sizes = summary["page_sizes"]["sizes"].as_array();
+    let small = sizes.into_iter().flatten();
+    let small = small.filter(|size| size["page_bytes"].as_u64() < Some(2 << 20));
+    small.filter_map(|size| size["pages"].as_u64()).sum()
+}
+
+fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
+    let words = format!("run {SOON} {options} -- {HAWKEYE} workload {BLOCKS} --seconds {seconds}");
+    machine
+        .hawkeye(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("hawkeye starts")
+}
+
+#[test]
+fn with_consent_they_are_given_counted_and_put_back() {
+    let Some(machine) = machine_with_sizes("with_consent_they_are_given_counted_and_put_back")
+    else {
+        return;
+    };
+    let options = format!("{SOON} --small-pages all");
+    let (code, summary) = machine.run_workload(&options, &format!("{BLOCKS} --seconds 10"));
+    // Whose contents were wrong ends otherwise.
+    assert_eq!(code, 0, "{summary}");
+    assert!(small_pages(&summary) > 100, "{summary}");
+    assert_eq!(set_to("never"), small().len());
+    assert!(!machine.state.join("settings.json").exists());
+}
+
+#[test]
+fn without_consent_none_is_touched() {
+    let Some(machine) = machine_with_sizes("without_consent_none_is_touched") else {
+        return;
+    };
+    let mut child = start(&machine, "", 6);
+    let touched = until(Duration::from_secs(5), || set_to("never") < small().len());
+    assert!(!touched);
+    let _ = child.wait();
+}
+
+#[test]
+fn advised_memory_alone_can_be_chosen() {
+    let Some(machine) = machine_with_sizes("advised_memory_alone_can_be_chosen") else {
+        return;
+    };
+    let json = machine.state.join("advised.json");
+    let words = format!(
+        "run {SOON} --small-pages advised --json {} -- {HAWKEYE} workload {} --seconds 10",
+        json.display(),
+        BLOCKS.replace("default", "huge")
+    );
+    let mut child = machine
+        .hawkeye(&words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("hawkeye starts");
+    assert!(until(Duration::from_secs(9), || set_to("madvise") > 0));
+    assert_eq!(set_to("always"), 0);
+    let _ = child.wait();
+    assert_eq!(set_to("never"), small().len());
+    let summary = read_json(&json).expect("a summary");
+    assert!(small_pages(&summary) > 100, "{summary}");
+}
+
+#[test]
+fn after_kill_9_restore_switches_them_off() {
+    let Some(machine) = machine_with_sizes("after_kill_9_restore_switches_them_off") else {
+        return;
+    };
+    let mut child = start(&machine, "--small-pages all", 20);
+    assert!(until(Duration::from_secs(15), || set_to("always") > 0));
+    signal(child.id(), libc::SIGKILL);
+    let _ = child.wait();
+    assert!(set_to("always") > 0, "nobody could put it back");
+    machine.output("restore");
+    assert_eq!(set_to("never"), small().len());
+}
+
+#[test]
+fn while_memory_is_short_nobody_gets_them() {
+    let Some(machine) = machine_with_sizes("while_memory_is_short_nobody_gets_them") else {
+        return;
+    };
+    // More than that is always in use. What is tried at the start is for advised memory alone.
+    let mut child = start(&machine, "--small-pages all --watermarks 1,0.5", 8);
+    let given = until(Duration::from_secs(7), || set_to("always") > 0);
+    assert!(!given);
+    let _ = child.wait();
+}
+
+#[test]
+fn what_was_learned_is_used_at_the_next_start() {
+    let Some(machine) = machine_with_sizes("what_was_learned_is_used_at_the_next_start") else {
+        return;
+    };
+    let learn = "--small-pages all --learn";
+    let (_, first) = machine.run_workload(
+        &format!("{SOON} {learn}"),
+        &format!("{BLOCKS} --seconds 10"),
+    );
+    assert!(small_pages(&first) > 100, "{first}");
+    let records = std::fs::read_dir(machine.state.join("learned")).expect("is there");
+    let records: Vec<_> = records.flatten().map(|entry| entry.path()).collect();
+    assert_eq!(records.len(), 1, "{records:?}");
+    let record = read_json(&records[0]).expect("is JSON");
+    assert_eq!(record["starts"], 1, "{record}");
+    assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
+    // This policy chooses nothing: what is given now was learned.
+    let none = "--policy none --small-pages all";
+    let (_, second) =
+        machine.run_workload(&format!("{none} --learn"), &format!("{BLOCKS} --seconds 4"));
+    assert!(small_pages(&second) > 100, "{second}");
+    let (_, without) = machine.run_workload(none, &format!("{BLOCKS} --seconds 4"));
+    assert_eq!(small_pages(&without), 0, "{without}");
+    // A damaged record is said to be one, and ignored.
+    std::fs::write(&records[0], "{").expect("writes");
+    let output = machine.output(&format!(
+        "run {none} --learn -- {HAWKEYE} workload exit-after --ms 1200"
+    ));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is damaged"), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}

@@ -1,0 +1,97 @@
+//! Which program it is: the executable's path, and which build of it.
+
+use object::read::{Object, ReadCache};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// An executable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Executable {
+    /// Where it is, as the process sees it.
+    pub path: PathBuf,
+    /// Which of those that have been there.
+    pub build: Build,
+}
+
+/// What tells one build from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Build {
+    /// The linker's note, `NT_GNU_BUILD_ID`, in hexadecimal.
+    Note(String),
+    /// Where there is none: the file itself.
+    File {
+        /// Its inode.
+        inode: u64,
+        /// When it was last changed, in seconds since 1970.
+        changed_s: i64,
+        /// Its size.
+        bytes: u64,
+    },
+}
+
+impl Executable {
+    /// What a process runs; `None` for kernel threads and processes that have ended or that others may not look at.
+    pub fn of(pid: u32) -> Option<Self> {
+        let link = format!("/proc/{pid}/exe");
+        let path = std::fs::read_link(&link).ok()?;
+        // By the process's own link: right in containers, and after an upgrade, too.
+        let file = File::open(&link).ok()?;
+        let found = file.metadata().ok()?;
+        let build = note(file).map_or(
+            Build::File {
+                inode: found.ino(),
+                changed_s: found.mtime(),
+                bytes: found.size(),
+            },
+            Build::Note,
+        );
+        let text = path.to_string_lossy();
+        let path = text.strip_suffix(" (deleted)").unwrap_or(&text).into();
+        Some(Self { path, build })
+    }
+
+    /// Name of its record: the program's, for people, and a number, for all else.
+    pub(super) fn file_name(&self) -> String {
+        // The same in every run of a build of ours; one of another that counts otherwise finds nothing, which does no harm.
+        let mut hasher = DefaultHasher::new();
+        self.path.hash(&mut hasher);
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let name: String = name.chars().filter(plain).take(40).collect();
+        format!("{name}-{:016x}", hasher.finish())
+    }
+}
+
+fn note(file: File) -> Option<String> {
+    let cache = ReadCache::new(file);
+    let id = object::File::parse(&cache).ok()?.build_id().ok()??.to_vec();
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_know_ourselves() {
+        let own = Executable::of(std::process::id()).expect("we are here");
+        assert_eq!(Some(own.path.clone()), std::env::current_exe().ok());
+        assert_eq!(Executable::of(std::process::id()), Some(own.clone()));
+        assert!(own.file_name().starts_with("hawkeye_linux-"), "{own:?}");
+        assert_eq!(Executable::of(u32::MAX >> 1), None);
+    }
+
+    #[test]
+    fn names_of_files_are_plain() {
+        let odd = Executable {
+            path: "/opt/../a b/né/../c;d".into(),
+            build: Build::Note(String::new()),
+        };
+        let name = odd.file_name();
+        assert!(name.starts_with("cd-") && !name.contains('/'), "{name}");
+    }
+}

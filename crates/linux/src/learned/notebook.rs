@@ -1,0 +1,276 @@
+//! What is seen of managed processes on its way into records.
+
+use super::{Executable, Learned, Record};
+use crate::page_sizes::SizeSeen;
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// A process that was managed for less than this has taught nothing.
+const LEAST: Duration = Duration::from_secs(3);
+/// One that was there for longer than this when it was found has not been seen from its start on.
+const YOUNG: Duration = Duration::from_secs(15);
+/// Regions are filled whose pages are there but for a tenth.
+const FILLED: f64 = 0.9;
+
+/// Follows who is under management.
+#[derive(Debug)]
+pub(crate) struct Notebook {
+    learned: Learned,
+    pages: BTreeMap<ProcessId, Option<Page>>,
+}
+
+/// Of one process.
+#[derive(Debug)]
+struct Page {
+    known: Record,
+    /// Seen from its start on.
+    from_start: bool,
+    since: Duration,
+    /// Sizes at first touches that hold now, and since when; and for how long each set of them did.
+    sizes: Option<(PageOrders, Duration)>,
+    held: Vec<(PageOrders, Duration)>,
+    /// Of this start, in the record's terms.
+    filled_at_start_bytes: Option<u64>,
+    overhead_percent: Option<f64>,
+    huge_share: f64,
+    resident_bytes: u64,
+    promoted: u64,
+    split: u64,
+}
+
+impl Notebook {
+    pub(crate) fn new(learned: Learned) -> Self {
+        Self {
+            learned,
+            pages: BTreeMap::new(),
+        }
+    }
+
+    /// Who is under management now: those who are new are looked up, of those who are gone is kept what was learned. `sizes`: the
+    /// pages that were seen last.
+    pub(crate) fn update(&mut self, processes: &[ProcessId], now: Duration, sizes: &[SizeSeen]) {
+        for process in processes {
+            if !self.pages.contains_key(process) {
+                let page = Executable::of(process.pid).map(|executable| {
+                    let known = self.learned.load(&executable);
+                    let known = known.unwrap_or_else(|| Record::new(executable));
+                    Page::new(known, age(*process) <= YOUNG, now)
+                });
+                self.pages.insert(*process, page);
+            }
+        }
+        let gone: Vec<ProcessId> = self
+            .pages
+            .keys()
+            .filter(|process| !processes.contains(process))
+            .copied()
+            .collect();
+        for process in gone {
+            self.close(process, now, sizes);
+        }
+    }
+
+    /// Management is over: what was learned of everybody is kept.
+    pub(crate) fn finish(&mut self, now: Duration, sizes: &[SizeSeen]) {
+        self.update(&[], now, sizes);
+    }
+
+    fn close(&mut self, process: ProcessId, now: Duration, sizes: &[SizeSeen]) {
+        let Some(Some(page)) = self.pages.remove(&process) else {
+            return;
+        };
+        // Of one among several nobody can tell which pages were its own.
+        let own = if self.pages.is_empty() { sizes } else { &[] };
+        if let Some(record) = page.close(now, own) {
+            if let Err(error) = self.learned.save(&record) {
+                tracing::warn!("what was learned of process {process} is lost: {error}");
+            }
+        }
+    }
+
+    fn page(&mut self, process: ProcessId) -> Option<&mut Page> {
+        self.pages.get_mut(&process)?.as_mut()
+    }
+
+    /// What was known of a process when it began.
+    pub(crate) fn known(&self, process: ProcessId) -> Option<&Record> {
+        let page = self.pages.get(&process)?.as_ref()?;
+        (page.known.starts > 0).then_some(&page.known)
+    }
+
+    pub(crate) fn note_sizes(&mut self, process: ProcessId, orders: PageOrders, now: Duration) {
+        if let Some(page) = self.page(process) {
+            page.turn(now);
+            page.sizes = Some((orders, now));
+        }
+    }
+
+    pub(crate) fn note_sample(&mut self, sample: &ProcessSample) {
+        let Some(page) = self.page(sample.process) else {
+            return;
+        };
+        let resident = sample.resident_bytes();
+        let regions = sample.regions.len() as f64;
+        let present: f64 = sample.regions.iter().map(|r| f64::from(r.present)).sum();
+        let dense = present >= FILLED * regions * f64::from(PAGES_PER_REGION);
+        let filled = if dense {
+            resident / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        } else {
+            0
+        };
+        page.filled_at_start_bytes.get_or_insert(filled);
+        page.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
+        if let Some(overhead) = sample.overhead {
+            page.overhead_percent = Some(overhead.percent);
+        }
+    }
+
+    pub(crate) fn note_resident(&mut self, process: ProcessId, bytes: u64) {
+        if let Some(page) = self.page(process) {
+            page.resident_bytes = page.resident_bytes.max(bytes);
+        }
+    }
+
+    pub(crate) fn note_promoted(&mut self, process: ProcessId) {
+        if let Some(page) = self.page(process) {
+            page.promoted += 1;
+        }
+    }
+
+    pub(crate) fn note_split(&mut self, process: ProcessId) {
+        if let Some(page) = self.page(process) {
+            page.split += 1;
+        }
+    }
+}
+
+impl Page {
+    fn new(known: Record, from_start: bool, now: Duration) -> Self {
+        Self {
+            known,
+            from_start,
+            since: now,
+            sizes: None,
+            held: Vec::new(),
+            filled_at_start_bytes: None,
+            overhead_percent: None,
+            huge_share: 0.0,
+            resident_bytes: 0,
+            promoted: 0,
+            split: 0,
+        }
+    }
+
+    /// Adds for how long the sizes of now have held.
+    fn turn(&mut self, now: Duration) {
+        let Some((orders, since)) = self.sizes else {
+            return;
+        };
+        let lasted = now.saturating_sub(since);
+        match self.held.iter_mut().find(|(held, _)| *held == orders) {
+            Some((_, sum)) => *sum += lasted,
+            None => self.held.push((orders, lasted)),
+        }
+        self.sizes = Some((orders, now));
+    }
+
+    /// The record as it is now; `None` where nothing was learned.
+    fn close(mut self, now: Duration, sizes: &[SizeSeen]) -> Option<Record> {
+        let managed = now.saturating_sub(self.since);
+        if managed < LEAST || !self.from_start {
+            return None;
+        }
+        self.turn(now);
+        let longest = self.held.iter().max_by_key(|(_, lasted)| *lasted);
+        let mut record = self.known;
+        record.note_fault_sizes(longest.map(|(orders, _)| *orders));
+        let filled = self.filled_at_start_bytes.unwrap_or(0);
+        record.filled_at_start_bytes = if record.starts == 0 {
+            filled
+        } else {
+            record.filled_at_start_bytes.min(filled)
+        };
+        record.starts = record.starts.saturating_add(1);
+        record.last_seen_s = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        record.managed_s = managed.as_secs_f64();
+        record.overhead_percent = self.overhead_percent.or(record.overhead_percent);
+        record.huge_share = self.huge_share;
+        record.resident_bytes = self.resident_bytes;
+        record.promoted = self.promoted;
+        record.split = self.split;
+        record.pages = sizes
+            .iter()
+            .filter(|size| size.pages > 0)
+            .map(|size| (size.page_bytes, size.pages))
+            .collect();
+        Some(record)
+    }
+}
+
+/// How long a process has been there; for ever, where that can't be told.
+fn age(process: ProcessId) -> Duration {
+    let ticks = procfs::ticks_per_second().max(1) as f64;
+    let started_s = process.start_ticks as f64 / ticks;
+    let up_s = std::fs::read_to_string("/proc/uptime")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    up_s.map_or(Duration::MAX, |up_s| {
+        Duration::try_from_secs_f64((up_s - started_s).max(0.0)).unwrap_or(Duration::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::executable::Build;
+    use super::*;
+    use hawkeye_policy::PageOrder;
+
+    const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
+
+    fn page(from_start: bool) -> Page {
+        let executable = Executable {
+            path: "/bin/a".into(),
+            build: Build::Note("1".into()),
+        };
+        Page::new(Record::new(executable), from_start, Duration::ZERO)
+    }
+
+    fn chosen(page: &mut Page, orders: PageOrders, at_s: u64) {
+        let now = Duration::from_secs(at_s);
+        page.turn(now);
+        page.sizes = Some((orders, now));
+    }
+
+    #[test]
+    fn the_sizes_that_held_longest_are_best() {
+        let mut page = page(true);
+        chosen(&mut page, SMALL, 10);
+        chosen(&mut page, PageOrders::NONE, 40);
+        chosen(&mut page, SMALL, 45);
+        let record = page.close(Duration::from_secs(60), &[]).expect("it has");
+        assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
+    }
+
+    #[test]
+    fn who_was_there_before_or_for_a_moment_teaches_nothing() {
+        assert_eq!(page(false).close(Duration::from_secs(60), &[]), None);
+        assert_eq!(page(true).close(Duration::from_secs(1), &[]), None);
+    }
+
+    #[test]
+    fn what_every_start_has_filled_may_be_filled_ahead() {
+        let mut record = None;
+        for bytes in [4 << 30, 3 << 30, 5 << 30] {
+            let mut page = page(true);
+            if let Some(record) = record {
+                page.known = record;
+            }
+            page.filled_at_start_bytes = Some(bytes);
+            record = page.close(Duration::from_secs(60), &[]);
+        }
+        assert_eq!(record.map(|record| record.warm_bytes()), Some(3 << 30));
+    }
+}

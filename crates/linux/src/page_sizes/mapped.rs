@@ -1,0 +1,269 @@
+//! By pages of which sizes the memory of a process is mapped: `/proc/PID/pagemap` says in which frames it lies,
+//! `/proc/kpageflags` which frames are one page.
+
+use crate::error::LinuxError;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use procfs::process::{MMPermissions, MMapPath, Process};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
+const KPF_COMPOUND_HEAD: u64 = 1 << 15;
+const KPF_COMPOUND_TAIL: u64 = 1 << 16;
+const KPF_ZERO_PAGE: u64 = 1 << 24;
+/// The smallest page of anonymous memory that is none of the base size holds so many of these.
+const SMALLEST: usize = 4;
+/// No more address space is looked through: a tenth of a second's work.
+const MOST_BYTES: u64 = 64 << 30;
+
+/// Pages larger than base pages, by size, that are mapped in full. One of 2 MiB counts whether it is mapped by one entry or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MappedSizes {
+    /// How many of each size.
+    pub pages: BTreeMap<PageOrder, u64>,
+    /// Regions most of whose memory is mapped by such pages, and by which.
+    #[serde(skip)]
+    pub regions: BTreeMap<RegionAddr, PageOrder>,
+    /// Whether all memory was looked through.
+    pub complete: bool,
+}
+
+impl MappedSizes {
+    /// Adds those of another process.
+    pub fn add(&mut self, other: &Self) {
+        for (order, pages) in &other.pages {
+            *self.pages.entry(*order).or_default() += pages;
+        }
+        self.complete &= other.complete;
+    }
+}
+
+/// Looks through the private anonymous memory of a process: about 5 ms per GiB that is mapped, up to 64 GiB.
+///
+/// # Errors
+/// The process is gone, or its frames can't be seen: that takes CAP_SYS_ADMIN.
+pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
+    let path = format!("/proc/{pid}/pagemap");
+    let pagemap = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let flags_path = "/proc/kpageflags";
+    let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
+    let mut found = MappedSizes {
+        complete: true,
+        ..MappedSizes::default()
+    };
+    let mut left = MOST_BYTES;
+    let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
+    let ranges = anonymous(pid)?;
+    // One that is ending has nothing mapped any more.
+    if ranges.is_empty() {
+        return Err(LinuxError::NoSuchProcess(pid));
+    }
+    for range in ranges {
+        for part in regions(range) {
+            left = left.saturating_sub(part.end - part.start);
+            if left == 0 {
+                found.complete = false;
+                return Ok(found);
+            }
+            let first_page = part.start / BASE_PAGE_BYTES;
+            let length = ((part.end - part.start) / BASE_PAGE_BYTES * 8) as usize;
+            let Some(bytes) = bytes.get_mut(..length) else {
+                continue;
+            };
+            pagemap
+                .read_exact_at(bytes, first_page * 8)
+                .map_err(|error| match error.kind() {
+                    // Its end.
+                    io::ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(pid),
+                    _ => LinuxError::file("reading", &path)(error),
+                })?;
+            let frames: Vec<Option<u64>> = words(bytes).map(frame).collect();
+            let mut here = BTreeMap::new();
+            count(&frames, first_page, &mut here, |first, frames| {
+                flags_of(&flags, first, frames)
+            })
+            .map_err(LinuxError::file("reading", flags_path))?;
+            if let Some(order) = mapping_most(&here, frames.iter().flatten().count() as u64) {
+                let region = RegionAddr::containing(part.start);
+                found.regions.insert(region, order);
+            }
+            for (order, pages) in here {
+                *found.pages.entry(order).or_default() += pages;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Private writable mappings without a file.
+fn anonymous(pid: u32) -> Result<Vec<Range<u64>>, LinuxError> {
+    let maps = Process::new(pid as i32)
+        .and_then(|process| process.maps())
+        .map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
+    Ok(maps
+        .iter()
+        .filter(|map| map.inode == 0 && map.perms.contains(wanted))
+        .filter(|map| !matches!(map.pathname, MMapPath::Path(_) | MMapPath::Vsys(_)))
+        .map(|map| map.address.0..map.address.1)
+        .collect())
+}
+
+/// A range, cut where regions begin: no page lies in two.
+fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let end = (start + 1).next_multiple_of(HUGE_PAGE_BYTES).min(range.end);
+        let part = start..end;
+        start = end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
+}
+
+/// The frame of an entry; `None` where nothing is mapped, and for those who may not see frames.
+fn frame(entry: u64) -> Option<u64> {
+    let frame = entry & FRAME;
+    (entry & PRESENT != 0 && frame != 0).then_some(frame)
+}
+
+/// Flags of so many frames from `first` on; 0 for those behind the last.
+fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0u8; frames * 8];
+    file.read_at(&mut bytes, first * 8)?;
+    Ok(words(&bytes).collect())
+}
+
+/// Counts the pages in a part of a region, whose base pages from number `first_page` on lie in these frames. Flags are asked for
+/// where frames are neighbours, and for one frame more: of a page that goes on there only a part is mapped.
+fn count(
+    frames: &[Option<u64>],
+    first_page: u64,
+    pages: &mut BTreeMap<PageOrder, u64>,
+    flags_of: impl Fn(u64, usize) -> io::Result<Vec<u64>>,
+) -> io::Result<()> {
+    let mut at = 0;
+    while let Some(rest) = frames.get(at..).filter(|rest| !rest.is_empty()) {
+        let Some(first) = rest[0] else {
+            at += 1;
+            continue;
+        };
+        let follows = |(n, frame): (usize, &Option<u64>)| *frame == Some(first + n as u64);
+        let run = rest
+            .iter()
+            .enumerate()
+            .take_while(|it| follows(*it))
+            .count();
+        if run >= SMALLEST {
+            let flags = flags_of(first, run + 1)?;
+            for (begin, length) in compound(&flags) {
+                let page = first_page + (at + begin) as u64;
+                // What was moved to where it fits no more is mapped as base pages.
+                if page % length as u64 == 0 {
+                    let bytes = length as u64 * BASE_PAGE_BYTES;
+                    if let Some(order) = PageOrder::from_bytes(bytes) {
+                        *pages.entry(order).or_default() += 1;
+                    }
+                }
+            }
+        }
+        at += run;
+    }
+    Ok(())
+}
+
+/// The size that maps most of so many base pages, if it maps more than half of them.
+fn mapping_most(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
+    let most = pages
+        .iter()
+        .map(|(order, pages)| (pages * order.pages(), *order));
+    let (base_pages, order) = most.max()?;
+    (base_pages * 2 > present).then_some(order)
+}
+
+/// Where pages of several frames begin that end before the last of these, and how many frames they have.
+fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
+    let is_head = |n: usize| {
+        let flags = flags.get(n).copied().unwrap_or(0);
+        flags & KPF_COMPOUND_HEAD != 0 && flags & KPF_ZERO_PAGE == 0
+    };
+    let is_tail = |n: &usize| flags.get(*n).is_some_and(|f| f & KPF_COMPOUND_TAIL != 0);
+    (0..flags.len())
+        .filter(|n| is_head(*n))
+        .map(|begin| (begin, 1 + (begin + 1..).take_while(is_tail).count()))
+        .filter(|(begin, length)| begin + length < flags.len())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames from 1024 on are pages of 16 base pages, from 2048 on base pages.
+    fn flags(first: u64, frames: usize) -> io::Result<Vec<u64>> {
+        let flag = |frame: u64| match (frame, frame % 16) {
+            (2048.., _) => 0,
+            (_, 0) => KPF_COMPOUND_HEAD,
+            _ => KPF_COMPOUND_TAIL,
+        };
+        Ok((first..first + frames as u64).map(flag).collect())
+    }
+
+    fn counted(frames: &[Option<u64>], first_page: u64) -> u64 {
+        let mut pages = BTreeMap::new();
+        count(frames, first_page, &mut pages, flags).expect("flags are there");
+        assert!(pages.keys().all(|order| *order == PageOrder::CONTIGUOUS));
+        pages.values().sum()
+    }
+
+    fn run(first: u64, frames: u64) -> Vec<Option<u64>> {
+        (first..first + frames).map(Some).collect()
+    }
+
+    #[test]
+    fn pages_count_that_are_mapped_in_full() {
+        assert_eq!(counted(&run(1024, 32), 512), 2);
+        assert_eq!(counted(&run(1024, 24), 512), 1, "half of one is missing");
+        assert_eq!(counted(&run(1025, 31), 513), 1, "the first page of one is");
+        let apart = [run(1024, 16), vec![None; 16], run(1072, 16)].concat();
+        assert_eq!(counted(&apart, 512), 2);
+    }
+
+    #[test]
+    fn neighbours_by_chance_and_what_was_moved_are_base_pages() {
+        assert_eq!(counted(&run(2048, 64), 512), 0);
+        assert_eq!(counted(&run(1024, 32), 520), 0);
+        assert_eq!(counted(&vec![None; 512], 512), 0);
+    }
+
+    #[test]
+    fn a_region_is_mapped_by_what_maps_most_of_it() {
+        let small = PageOrder::new(2).expect("16 KiB");
+        let pages = BTreeMap::from([(small, 8), (PageOrder::CONTIGUOUS, 4)]);
+        assert_eq!(mapping_most(&pages, 100), Some(PageOrder::CONTIGUOUS));
+        assert_eq!(mapping_most(&pages, 128), None);
+        assert_eq!(mapping_most(&BTreeMap::new(), 0), None);
+    }
+
+    #[test]
+    fn ranges_are_cut_where_regions_begin() {
+        let parts: Vec<_> = regions(HUGE_PAGE_BYTES - 4096..2 * HUGE_PAGE_BYTES + 8192).collect();
+        let huge = HUGE_PAGE_BYTES;
+        assert_eq!(
+            parts,
+            [huge - 4096..huge, huge..2 * huge, 2 * huge..2 * huge + 8192]
+        );
+        assert_eq!(regions(8192..8192).count(), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! Page sizes that anonymous memory can be given at its first touch ("multi-size THP", since Linux 6.8): which there
+//! are, whom they are given to, and how many were.
+//!
+//! Each size has a folder of its own (Documentation/admin-guide/mm/transhuge.rst). What it says holds for everybody on the
+//! machine: nobody outside of a process can choose for it alone (up to 7.2).
+
+mod counters;
+mod looks;
+mod mapped;
+mod switches;
+
+pub use counters::SizeCounters;
+pub(crate) use looks::SizeLooks;
+pub use looks::{SizeSeen, SizesSeen};
+pub use mapped::{MappedSizes, mapped};
+pub use switches::SizeSwitches;
+
+use crate::thp_settings::read_setting;
+use hawkeye_manager::config::SmallPages;
+use hawkeye_policy::{PageOrder, PageOrders};
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// To whom first touches give pages of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GivenTo {
+    /// `never`.
+    Nobody,
+    /// `madvise`: memory whose program said `MADV_HUGEPAGE`.
+    Advised,
+    /// `always`: all memory but what its program keeps out (`MADV_NOHUGEPAGE`, `PR_SET_THP_DISABLE`).
+    Everybody,
+}
+
+impl From<SmallPages> for GivenTo {
+    fn from(consent: SmallPages) -> Self {
+        match consent {
+            SmallPages::Off => Self::Nobody,
+            SmallPages::Advised => Self::Advised,
+            SmallPages::All => Self::Everybody,
+        }
+    }
+}
+
+impl GivenTo {
+    fn by_word(word: &str) -> Option<Self> {
+        match word {
+            "never" => Some(Self::Nobody),
+            "madvise" => Some(Self::Advised),
+            "always" => Some(Self::Everybody),
+            _ => None,
+        }
+    }
+
+    /// The setting that gives them to these.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nobody => "never",
+            Self::Advised => "madvise",
+            Self::Everybody => "always",
+        }
+    }
+}
+
+/// A size and its setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeState {
+    /// Which size.
+    pub order: PageOrder,
+    /// The same in bytes.
+    pub page_bytes: u64,
+    /// What its `enabled` says: `always`, `inherit`, `madvise` or `never`.
+    pub setting: String,
+    /// What comes of it, where that is known: `inherit` takes the setting for all sizes.
+    pub given_to: Option<GivenTo>,
+    /// What was counted of it since the machine started.
+    pub counters: SizeCounters,
+}
+
+/// Sizes with a switch of their own under `thp`, ascending; none on kernels before 6.8.
+pub fn all(thp: &Path) -> PageOrders {
+    let entries = fs::read_dir(thp).into_iter().flatten().flatten();
+    let order = |name: &str| {
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        PageOrder::from_bytes(kib.parse::<u64>().ok()?.checked_mul(1024)?)
+    };
+    entries
+        .filter_map(|entry| order(entry.file_name().to_str()?))
+        // A size of shared memory alone (8 KiB, say) has no switch for anonymous memory.
+        .filter(|order| setting_file(thp, *order).exists())
+        .collect()
+}
+
+/// The switch of a size.
+pub fn setting_file(thp: &Path, order: PageOrder) -> PathBuf {
+    folder(thp, order).join("enabled")
+}
+
+fn folder(thp: &Path, order: PageOrder) -> PathBuf {
+    thp.join(format!("hugepages-{}kB", order.bytes() >> 10))
+}
+
+/// What a size's switch says, and what comes of it; `None` where there is no such size.
+pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
+    let setting = read_setting(&setting_file(thp, order)).ok()?;
+    let for_all = || read_setting(&thp.join("enabled")).ok();
+    let given_to = match setting.as_str() {
+        "inherit" => for_all().and_then(|word| GivenTo::by_word(&word)),
+        word => GivenTo::by_word(word),
+    };
+    Some(SizeState {
+        order,
+        page_bytes: order.bytes(),
+        setting,
+        given_to,
+        counters: SizeCounters::read(&folder(thp, order).join("stats")),
+    })
+}
+
+/// All of them.
+pub fn states(thp: &Path) -> Vec<SizeState> {
+    all(thp)
+        .iter()
+        .filter_map(|order| state(thp, order))
+        .collect()
+}
+
+/// Sizes under that of a huge page.
+pub fn small(thp: &Path) -> PageOrders {
+    let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
+    all(thp).iter().filter(is_small).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thp_settings::testing::Folder;
+
+    #[test]
+    fn sizes_are_those_with_a_switch_and_inherit_what_is_set_for_all() {
+        let folder = Folder::new("page-sizes");
+        folder.file("enabled", "always [madvise] never\n");
+        let words = "always inherit madvise [never]\n";
+        folder.file("hugepages-16kB/enabled", words);
+        folder.file("hugepages-16kB/stats/anon_fault_alloc", "12\n");
+        folder.file("hugepages-8kB/shmem_enabled", words);
+        folder.file(
+            "hugepages-2048kB/enabled",
+            "always [inherit] madvise never\n",
+        );
+        let found = states(&folder.0);
+        let summary: Vec<_> = found
+            .iter()
+            .map(|s| (s.page_bytes >> 10, s.setting.as_str(), s.given_to))
+            .collect();
+        assert_eq!(
+            summary,
+            [
+                (16, "never", Some(GivenTo::Nobody)),
+                (2048, "inherit", Some(GivenTo::Advised))
+            ]
+        );
+        assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
+        assert_eq!(found[0].counters.nr_anon, None, "not counted before 6.12");
+        assert_eq!(small(&folder.0).to_string(), "16 KiB");
+        assert!(all(Path::new("/nonexistent")).is_empty());
+    }
+}
