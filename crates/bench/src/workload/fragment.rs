@@ -1,14 +1,14 @@
 //! Fragments the machine's free memory on purpose, and holds it so until told otherwise.
 //!
-//! Nearly all free memory is filled with base pages, then given back but for one page in each physical block of a huge page's size:
-//! what is free between them is no huge page. Of these pages so many are given back that the index is what was asked for. What is held is a
-//! thousandth of what it spoils. All of it is given back when the process ends, however that ends; where it is killed, the kernel's lists
-//! for each processor take some time to hand it on ([`per_cpu`]).
+//! Nearly all free memory is filled with base pages, then given back but for one page in each of so many physical blocks of a huge page's
+//! size: what is free between them is no huge page. What is held is a thousandth of what it spoils. Pages that stay can be moved, so
+//! that compaction makes huge pages of the rest again; or they are pinned, and it can't.
 //!
-//! Pages that stay can be moved, so that compaction makes huge pages of the rest again; or they are pinned, and it can't.
+//! All of it is given back when the process ends, however that ends. But single pages that are freed go to lists of the processor first,
+//! tens of thousands of them on kernels that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`), and join
+//! their neighbours only when they leave these: that was seen to take half a minute.
 
 mod blocks;
-mod per_cpu;
 mod pins;
 
 use crate::workload::console::{Console, Input};
@@ -43,26 +43,14 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Filled between two looks at how much memory is still free.
 const PIECE: usize = 64 << 20;
-/// How often what is held is corrected by what came of it.
-const CORRECTIONS: usize = 3;
-
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(), WorkloadError> {
     let before = free_memory()?;
     be_killed_first();
     let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
     let mut holding = Holding::choose(&blocks::frames(&memory, filled)?);
+    holding.hold_as_many_as_needed(free_memory()?, filled, args.fmfi);
     holding.free_the_others(&mut memory, filled)?;
-    for _ in 0..CORRECTIONS {
-        per_cpu::flush()?;
-        let excess = blocks::to_release(free_memory()?, args.fmfi);
-        if excess == 0 {
-            break;
-        }
-        for page in holding.release(excess) {
-            memory.discard(page * PAGE, PAGE)?;
-        }
-    }
-    let pins = if args.unmovable {
+    let _pins = if args.unmovable {
         Some(Pins::on(&memory, &holding.kept())?)
     } else {
         None
@@ -81,9 +69,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(),
         held_bytes: (holding.kept().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;
-    stay(console)?;
-    drop((memory, pins));
-    per_cpu::flush()
+    stay(console)
 }
 
 fn free_memory() -> Result<FreeMemory, WorkloadError> {
@@ -110,9 +96,7 @@ fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize), WorkloadError>
     let mut filled = 0;
     while filled < bytes && free_memory()?.bytes > spare + PIECE as u64 {
         let end = (filled + PIECE).min(bytes);
-        for offset in (filled..end).step_by(PAGE) {
-            memory.write(offset, 1);
-        }
+        memory.populate(filled, end - filled)?;
         filled = end;
     }
     Ok((memory, filled))

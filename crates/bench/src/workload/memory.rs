@@ -162,6 +162,11 @@ impl Mapping {
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
 
+    /// Has the kernel map all of a range, each page with memory of its own (since Linux 5.14).
+    pub(crate) fn populate(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+        self.advise(offset, bytes, libc::MADV_POPULATE_WRITE)
+    }
+
     /// Gives a range back to the kernel: it reads as zeros afterwards.
     pub(crate) fn discard(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         self.advise(offset, bytes, libc::MADV_DONTNEED)

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// A process is looked at again after this time ...
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// ... or after so many times as long as the last look took, for each that there is: all looks together take a thousandth of a
+/// ... or after so many times as long as the last look took, for each that there is: all looks together take half a per cent of a
 /// core.
-const PAUSE: u32 = 1000;
+const PAUSE: u32 = 200;
 
 /// What the last looks have shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,90 +1,18 @@
 //! The rules of fast translation once more, as plainly as can be: lists in order of use, maps, one access
 //! after the other. Nothing of the fast model is used but its data.
 
+mod lists;
+mod walks;
+
 use hawkeye_sim::mmu::translation::{
-    EntrySize, LeafSize, Tables, TranslationCounters, TranslatorSpec, Work,
+    EntrySize, LeafSize, TranslationCounters, TranslatorSpec, Work,
 };
-use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb, Shape};
+use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
+use lists::{Entry, Lru, Tlb, Using};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Least recently used last.
-#[derive(Clone, Debug, Default)]
-pub struct Lru<T> {
-    entries: Vec<T>,
-    most: usize,
-}
-
-impl<T: PartialEq + Copy> Lru<T> {
-    fn new(most: usize) -> Self {
-        let entries = Vec::new();
-        Self { entries, most }
-    }
-
-    fn access(&mut self, entry: T) -> bool {
-        self.access_within(entry, self.most, |_| true)
-    }
-
-    /// Uses an entry only if it is there.
-    fn access_known(&mut self, entry: T) -> bool {
-        self.entries.contains(&entry) && self.access(entry)
-    }
-
-    /// At most `most` entries of a kind.
-    fn access_within(&mut self, entry: T, most: usize, kind: impl Fn(&T) -> bool) -> bool {
-        if let Some(at) = self.entries.iter().position(|other| *other == entry) {
-            self.entries.remove(at);
-            self.entries.insert(0, entry);
-            return true;
-        }
-        if self.entries.iter().filter(|other| kind(other)).count() == most {
-            if let Some(last) = self.entries.iter().rposition(&kind) {
-                self.entries.remove(last);
-            }
-        }
-        self.entries.insert(0, entry);
-        self.entries.truncate(self.most);
-        false
-    }
-}
 
 /// A page: address space, size, number among the pages of its size.
 type Page = (u16, LeafSize, u64);
-
-/// A TLB entry: address space, size, number among the entries of its size.
-type Entry = (u16, EntrySize, u64);
-
-/// Sets of entries, by the lowest bits of their number.
-#[derive(Clone, Debug)]
-struct Tlb(Vec<Lru<Entry>>);
-
-impl Tlb {
-    fn new(shape: Shape) -> Self {
-        let sets = shape.entries / shape.ways;
-        Self((0..sets).map(|_| Lru::new(shape.ways as usize)).collect())
-    }
-
-    fn set(&mut self, page: Entry) -> &mut Lru<Entry> {
-        let sets = self.0.len();
-        &mut self.0[page.2 as usize % sets]
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(&Entry) -> bool) {
-        self.0.iter_mut().for_each(|set| set.entries.retain(keep));
-    }
-}
-
-/// A set of a TLB that is about to use an entry.
-struct Using<'a>(&'a mut Lru<Entry>, Entry);
-
-impl Using<'_> {
-    fn access_it(self) -> bool {
-        self.0.access(self.1)
-    }
-
-    fn access_known(self) -> bool {
-        self.0.access_known(self.1)
-    }
-}
 
 /// How a region is mapped.
 #[derive(Clone, Debug)]
@@ -448,110 +376,6 @@ impl Plain {
             self.walk(space, next, leaf, counters);
             counters.prefetches += 1;
         }
-    }
-
-    fn walk(
-        &mut self,
-        space: u16,
-        address: u64,
-        leaf: LeafSize,
-        counters: &mut TranslationCounters,
-    ) -> u64 {
-        let host = self.regions[&(space, address >> 21)].host.leaf();
-        let entries = self.entries(space, address);
-        let (levels, nested) = match self.spec.tables {
-            Tables::Native(levels) => (levels as usize, None),
-            Tables::Nested {
-                guest,
-                host,
-                tables_backed_by,
-            } => (guest as usize, Some((host as usize, tables_backed_by))),
-        };
-        let mut known = levels;
-        let upper = entries.iter().enumerate().take(levels.min(4));
-        for (level, entry) in upper.skip(leaf as usize + 1) {
-            let cache = &mut self.upper[level - 1];
-            if cache.most > 0 && cache.access(*entry) {
-                known = level;
-                break;
-            }
-        }
-        let mut lines: Vec<Line> = Vec::new();
-        for level in (leaf as usize..known).rev() {
-            if let Some((levels, size)) = nested {
-                self.host_of_table(level, entries[level] >> 9, size, levels, &mut lines);
-            }
-            lines.push((level as u32, entries[level] / 8));
-        }
-        if let Some((levels, _)) = nested {
-            self.host_walk(5, entries, host as usize, levels, &mut lines);
-        }
-        lines
-            .into_iter()
-            .map(|line| self.load(line, counters))
-            .sum()
-    }
-
-    fn host_of_table(
-        &mut self,
-        level: usize,
-        number: u32,
-        size: LeafSize,
-        levels: usize,
-        lines: &mut Vec<Line>,
-    ) {
-        let begin = if level == 0 {
-            0
-        } else {
-            512 * 8192 + (level as u32 - 1) * 8192
-        };
-        let table = begin + number;
-        let leaf = size.min(LeafSize::Huge) as usize;
-        let page = if leaf == 0 { table } else { table / 512 };
-        if self.nested_tlb.most > 0 && self.nested_tlb.access(page) {
-            return;
-        }
-        let entries = [table, table / 512, table / 512 / 512, 0, 0];
-        self.host_walk(10, entries, leaf, levels, lines);
-    }
-
-    fn host_walk(
-        &mut self,
-        kind: u32,
-        entries: [u32; 5],
-        leaf: usize,
-        levels: usize,
-        lines: &mut Vec<Line>,
-    ) {
-        let mut known = levels;
-        let upper = entries.iter().enumerate().take(levels.min(4));
-        for (level, entry) in upper.skip(leaf + 1) {
-            let cache = &mut self.host_upper[level - 1];
-            if cache.most > 0 && cache.access((kind == 10, *entry)) {
-                known = level;
-                break;
-            }
-        }
-        let loaded = (leaf..known).rev();
-        lines.extend(loaded.map(|level| (kind + level as u32, entries[level] / 8)));
-    }
-
-    fn load(&mut self, line: Line, counters: &mut TranslationCounters) -> u64 {
-        let memory = &self.spec.processor.memory;
-        let name = line.0 << 28 | line.1;
-        let hash = u64::from(name.wrapping_mul(0x9e37_79b1));
-        for level in 0..2 {
-            let bytes = memory.caches[level + 1].bytes;
-            let lines = bytes / 64 * u64::from(self.spec.page_table_share_percent) / 100;
-            let set = (hash * (lines / 4).max(1)) >> 32;
-            let set = self.caches[level].entry(set).or_insert_with(|| Lru::new(4));
-            if set.access(line) {
-                counters.walk_loads[level] += 1;
-                return u64::from(memory.caches[level + 1].latency_cycles);
-            }
-        }
-        counters.walk_loads[2] += 1;
-        (memory.latency_ns * self.spec.processor.ghz).round() as u64
     }
 
     /// Forgets pages with bytes in a range.

@@ -39,16 +39,19 @@ pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>, Worklo
     Ok(frames)
 }
 
-/// So many blocks must become whole again for free memory to be no more fragmented than this.
-pub(super) fn to_release(free: FreeMemory, fmfi: f64) -> usize {
-    let whole = (1.0 - fmfi) * free.bytes as f64 - free.huge_bytes as f64;
-    (whole / REGION as f64).max(0.0) as usize
+/// In how many of `whole` blocks a page must stay, so that free memory is as fragmented as this once everything else that was filled is
+/// given back; `free` is as it is before.
+fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
+    let free_then = free.bytes as f64 + filled as f64;
+    let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
+    let excess = huge_then - (1.0 - fmfi) * free_then;
+    ((excess / REGION as f64).max(0.0).round() as usize).min(whole)
 }
 
 /// The pages that are held, by their number in the mapping.
 #[derive(Debug)]
 pub(super) struct Holding {
-    /// In blocks that are ours as a whole: letting go of one makes a huge page free.
+    /// In blocks that are ours as a whole: without it each would be a free huge page.
     whole: Vec<usize>,
     /// In blocks of which others have a part.
     partial: Vec<usize>,
@@ -74,7 +77,7 @@ impl Holding {
                 partial.push(*kept);
             }
         }
-        // Whichever are let go first lie all over memory.
+        // Whichever stay lie all over memory.
         for last in (1..whole.len()).rev() {
             whole.swap(last, random.below(last + 1));
         }
@@ -105,10 +108,12 @@ impl Holding {
         Ok(())
     }
 
-    /// Lets go of so many pages in whole blocks, if there are as many; which.
-    pub(super) fn release(&mut self, blocks: usize) -> Vec<usize> {
-        let left = self.whole.len().saturating_sub(blocks);
-        self.whole.split_off(left)
+    /// Holds no more pages than it takes for free memory to be as fragmented as this when the others are given back.
+    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeMemory, filled: usize, fmfi: f64) {
+        let needed = needed(self.whole.len(), free, filled, fmfi);
+        self.whole.truncate(needed);
+        // Blocks that others have a part of are no huge pages anyway.
+        self.partial.clear();
     }
 }
 
@@ -126,34 +131,39 @@ mod tests {
     fn one_page_of_each_block_is_held() {
         let frames = three_blocks();
         let mut holding = Holding::choose(&frames);
-        let blocks: Vec<u64> = holding
-            .kept()
-            .iter()
-            .map(|page| frames[*page] / 512)
-            .collect();
+        let of = |holding: &Holding| -> Vec<u64> {
+            let kept = holding.kept();
+            kept.iter().map(|page| frames[*page] / 512).collect()
+        };
+        let blocks = of(&holding);
         assert_eq!(blocks.len(), 3);
         assert!(
             [1, 2, 4].iter().all(|block| blocks.contains(block)),
             "{blocks:?}"
         );
-        assert_eq!(holding.release(1).len(), 1);
-        assert_eq!(holding.release(5).len(), 1, "only whole blocks are let go");
-        assert_eq!(holding.kept().len(), 1);
+        let none = FreeMemory {
+            bytes: 0,
+            huge_bytes: 0,
+        };
+        holding.hold_as_many_as_needed(none, 2 * REGION, 0.5);
+        let blocks = of(&holding);
+        assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
 
     #[test]
-    fn as_many_blocks_are_let_go_as_the_index_needs() {
+    fn as_many_blocks_are_spoilt_as_the_index_needs() {
         let free = FreeMemory {
-            bytes: 100 * REGION as u64,
+            bytes: 10 * REGION as u64,
             huge_bytes: 0,
         };
-        assert_eq!(to_release(free, 0.9), 10);
-        assert_eq!(to_release(free, 1.0), 0);
-        let less = FreeMemory {
-            huge_bytes: 30 * REGION as u64,
+        // Of 100 blocks of memory ten are spoilt already.
+        assert_eq!(needed(90, free, 90 * REGION, 0.9), 80);
+        assert_eq!(needed(90, free, 90 * REGION, 0.1), 0);
+        assert_eq!(needed(90, free, 90 * REGION, 0.0), 0);
+        let whole = FreeMemory {
+            huge_bytes: free.bytes,
             ..free
         };
-        assert_eq!(to_release(less, 0.9), 0);
-        assert_eq!(to_release(less, 0.5), 20);
+        assert_eq!(needed(90, whole, 90 * REGION, 0.9), 90);
     }
 }

@@ -1,0 +1,85 @@
+//! Lists in order of use, and TLBs made of them.
+
+use hawkeye_sim::mmu::Shape;
+use hawkeye_sim::mmu::translation::EntrySize;
+
+/// Least recently used last.
+#[derive(Clone, Debug, Default)]
+pub struct Lru<T> {
+    pub(super) entries: Vec<T>,
+    pub(super) most: usize,
+}
+
+impl<T: PartialEq + Copy> Lru<T> {
+    pub(super) fn new(most: usize) -> Self {
+        let entries = Vec::new();
+        Self { entries, most }
+    }
+
+    pub(super) fn access(&mut self, entry: T) -> bool {
+        self.access_within(entry, self.most, |_| true)
+    }
+
+    /// Uses an entry only if it is there.
+    pub(super) fn access_known(&mut self, entry: T) -> bool {
+        self.entries.contains(&entry) && self.access(entry)
+    }
+
+    /// At most `most` entries of a kind.
+    pub(super) fn access_within(
+        &mut self,
+        entry: T,
+        most: usize,
+        kind: impl Fn(&T) -> bool,
+    ) -> bool {
+        if let Some(at) = self.entries.iter().position(|other| *other == entry) {
+            self.entries.remove(at);
+            self.entries.insert(0, entry);
+            return true;
+        }
+        if self.entries.iter().filter(|other| kind(other)).count() == most {
+            if let Some(last) = self.entries.iter().rposition(&kind) {
+                self.entries.remove(last);
+            }
+        }
+        self.entries.insert(0, entry);
+        self.entries.truncate(self.most);
+        false
+    }
+}
+
+/// A TLB entry: address space, size, number among the entries of its size.
+pub(super) type Entry = (u16, EntrySize, u64);
+
+/// Sets of entries, by the lowest bits of their number.
+#[derive(Clone, Debug)]
+pub(super) struct Tlb(Vec<Lru<Entry>>);
+
+impl Tlb {
+    pub(super) fn new(shape: Shape) -> Self {
+        let sets = shape.entries / shape.ways;
+        Self((0..sets).map(|_| Lru::new(shape.ways as usize)).collect())
+    }
+
+    pub(super) fn set(&mut self, page: Entry) -> &mut Lru<Entry> {
+        let sets = self.0.len();
+        &mut self.0[page.2 as usize % sets]
+    }
+
+    pub(super) fn retain(&mut self, keep: &dyn Fn(&Entry) -> bool) {
+        self.0.iter_mut().for_each(|set| set.entries.retain(keep));
+    }
+}
+
+/// A set of a TLB that is about to use an entry.
+pub(super) struct Using<'a>(pub(super) &'a mut Lru<Entry>, pub(super) Entry);
+
+impl Using<'_> {
+    pub(super) fn access_it(self) -> bool {
+        self.0.access(self.1)
+    }
+
+    pub(super) fn access_known(self) -> bool {
+        self.0.access_known(self.1)
+    }
+}
