@@ -41,7 +41,7 @@ impl Default for HawkeyeSettings {
 /// - What it costs: what the last promotions took, on average. A region is left alone when it
 ///   would not have saved that within the horizon.
 /// - What a promotion saves is taken off the process's overhead at once, until the next
-///   observation tells. Under [`HawkeyePmu::MIN_OVERHEAD_PERCENT`], or under what its rule says, the
+///   observation tells. Under [`MIN_OVERHEAD_PERCENT`](super::HawkeyePmu::MIN_OVERHEAD_PERCENT), or under what its rule says, the
 ///   process is left alone.
 /// - Where a machine has several page sizes, each region is given the one that is worth most, by the TLB entries that it
 ///   spares, its memory and its promotion ([`sizes`](crate::sizes)); huge pages side by side become one of the next

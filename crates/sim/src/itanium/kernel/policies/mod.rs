@@ -1,7 +1,7 @@
 //! Page-size policies: the systems that the thesis classifies (section 2.4), each as what it decides and nothing else. The kernel
 //! around them does what they say, and keeps what they have to remember.
 //!
-//! What programs and their administrators say is the machine's [`super::Advice`]; each policy says whether it listens.
+//! What programs and their administrators say is the machine's [`Advice`](crate::itanium::Advice); each policy says whether it listens.
 
 mod cover;
 mod hp_ux;
