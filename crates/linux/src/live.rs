@@ -278,7 +278,8 @@ impl Machine for LinuxMachine {
         let failed = |error: LinuxError| error.for_process(process);
         self.sizing.set(process, orders).map_err(failed)?;
         let now = self.now();
-        if let Some(notebook) = &mut self.notebook {
+        // None: memory may be short, which tells nothing of the program.
+        if let Some(notebook) = self.notebook.as_mut().filter(|_| !orders.is_empty()) {
             notebook.note_sizes(process, orders, now);
         }
         Ok(())

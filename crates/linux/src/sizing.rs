@@ -94,7 +94,8 @@ impl Sizing {
         let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
         // Counted in batches per core, and a moment later than the regions.
         let anonymous = process::anonymous_bytes(sample.process.pid).unwrap_or(0);
-        let resident = anonymous.saturating_sub(sample.resident_bytes()).min(all);
+        let elsewhere = sample.resident_bytes() + eligible.refused_bytes;
+        let resident = anonymous.saturating_sub(elsewhere).min(all);
         sample.outside = OutsideRegions {
             mapped_bytes,
             resident_bytes: (resident as f64 * ours as f64 / all.max(1) as f64) as u64,

@@ -66,7 +66,13 @@ impl Executable {
     }
 }
 
+/// No larger file is searched for a note: symbols are read on the way.
+const MOST_BYTES: u64 = 256 << 20;
+
 fn note(file: File) -> Option<String> {
+    if file.metadata().ok()?.len() > MOST_BYTES {
+        return None;
+    }
     let cache = ReadCache::new(file);
     let id = object::File::parse(&cache).ok()?.build_id().ok()??.to_vec();
     Some(id.iter().map(|byte| format!("{byte:02x}")).collect())

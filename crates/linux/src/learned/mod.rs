@@ -14,8 +14,9 @@ pub(crate) use notebook::Notebook;
 
 use crate::error::LinuxError;
 use record::Unreadable;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -44,7 +45,12 @@ impl Learned {
     /// # Errors
     /// It can't be made.
     pub fn open(dir: PathBuf) -> Result<Self, LinuxError> {
-        fs::create_dir_all(&dir).map_err(LinuxError::file("creating", &dir))?;
+        // Who runs what is nobody else's business.
+        let mut private = fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private
+            .create(&dir)
+            .map_err(LinuxError::file("creating", &dir))?;
         Ok(Self { dir })
     }
 
@@ -74,7 +80,9 @@ impl Learned {
         let path = self.file(&record.executable);
         let new = path.with_extension("new");
         let write = || -> io::Result<()> {
-            let mut out = File::create(&new)?;
+            let mut private = OpenOptions::new();
+            private.write(true).create(true).truncate(true).mode(0o600);
+            let mut out = private.open(&new)?;
             serde_json::to_writer_pretty(&out, record)?;
             out.flush()?;
             out.sync_all()?;

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
@@ -44,7 +45,11 @@ impl MappedSizes {
     }
 }
 
-/// Looks through the private anonymous memory of a process: about 5 ms per GiB that is mapped, up to 64 GiB.
+/// No look takes longer: the manager waits for it. Frames that are scattered are looked up one by one.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// Looks through the private anonymous memory of a process: about 5 ms per GiB that is mapped, up to 64 GiB, and as far as it comes
+/// in a tenth of a second.
 ///
 /// # Errors
 /// The process is gone, or its frames can't be seen: that takes CAP_SYS_ADMIN.
@@ -57,6 +62,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
         complete: true,
         ..MappedSizes::default()
     };
+    let begun = Instant::now();
     let mut left = MOST_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     let ranges = anonymous(pid)?;
@@ -67,7 +73,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
     for range in ranges {
         for part in regions(range) {
             left = left.saturating_sub(part.end - part.start);
-            if left == 0 {
+            if left == 0 || begun.elapsed() > LONGEST {
                 found.complete = false;
                 return Ok(found);
             }
@@ -83,6 +89,11 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
                     io::ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(pid),
                     _ => LinuxError::file("reading", &path)(error),
                 })?;
+            if words(bytes).any(is_hidden) {
+                let why = "frames are shown to those with CAP_SYS_ADMIN alone";
+                let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
+                return Err(LinuxError::file("reading", &path)(hidden));
+            }
             let frames: Vec<Option<u64>> = words(bytes).map(frame).collect();
             let mut here = BTreeMap::new();
             count(&frames, first_page, &mut here, |first, frames| {
@@ -132,7 +143,12 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
 }
 
-/// The frame of an entry; `None` where nothing is mapped, and for those who may not see frames.
+/// Something is mapped there, and where it lies is not shown to us.
+fn is_hidden(entry: u64) -> bool {
+    entry & PRESENT != 0 && entry & FRAME == 0
+}
+
+/// The frame of an entry; `None` where nothing is mapped.
 fn frame(entry: u64) -> Option<u64> {
     let frame = entry & FRAME;
     (entry & PRESENT != 0 && frame != 0).then_some(frame)

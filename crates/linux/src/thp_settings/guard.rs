@@ -43,7 +43,7 @@ impl SettingsGuard {
         lock(&self.0).set(path, value)
     }
 
-    /// Puts one back now, where it was changed. It stays on the list, in case it is changed again.
+    /// Puts one back now, where it was changed. What somebody else makes of it afterwards is theirs.
     pub fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
         lock(&self.0).put_back(path)
     }
@@ -94,15 +94,25 @@ impl Changes {
         }
         if !self.saved.0.contains_key(path) {
             self.saved.0.insert(path.to_owned(), found);
-            write_durably(&self.file, &self.saved)?;
+            if let Err(error) = write_durably(&self.file, &self.saved) {
+                // What is not on disk must not be changed, at the next try either.
+                self.saved.0.remove(path);
+                return Err(error);
+            }
         }
         fs::write(path, value).map_err(LinuxError::file("writing", path))
     }
 
     fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
-        match self.saved.0.get(path) {
-            Some(found) => fs::write(path, found).map_err(LinuxError::file("restoring", path)),
-            None => Ok(()),
+        let Some(found) = self.saved.0.get(path) else {
+            return Ok(());
+        };
+        fs::write(path, found).map_err(LinuxError::file("restoring", path))?;
+        self.saved.0.remove(path);
+        if self.saved.0.is_empty() {
+            forget(&self.file)
+        } else {
+            write_durably(&self.file, &self.saved)
         }
     }
 
@@ -156,9 +166,24 @@ fn write_durably(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
 }
 
 fn restore(file: &Path, saved: &Saved) -> Result<(), LinuxError> {
+    let mut failed = None;
     for (path, value) in &saved.0 {
-        fs::write(path, value).map_err(LinuxError::file("restoring", path))?;
+        match fs::write(path, value) {
+            // Of a kernel that ran before: this one has no such setting.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                failed.get_or_insert(LinuxError::file("restoring", path)(error));
+            }
+            Ok(()) => {}
+        }
     }
+    match failed {
+        Some(error) => Err(error),
+        None => forget(file),
+    }
+}
+
+fn forget(file: &Path) -> Result<(), LinuxError> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(LinuxError::file("removing", file)(error))

@@ -19,11 +19,11 @@ impl<M: Machine> Manager<M> {
             let set = self.fault_sizes.get(&process).copied();
             let chosen = self.policy.fault_sizes(process);
             let chosen = chosen.or_else(|| self.learned_sizes(process));
+            // Of the machine, or of a cgroup of its own.
+            let short = self.held.is_some() || self.guard.may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
-                Some(chosen) if self.held.is_none() && !self.paused => {
-                    (chosen.orders.and(offered), Some(chosen.reason))
-                }
-                Some(_) => (PageOrders::NONE, None),
+                _ if short || self.paused => (PageOrders::NONE, None),
+                Some(chosen) => (chosen.orders.and(offered), Some(chosen.reason)),
                 None => continue,
             };
             if set.unwrap_or_default() != orders {

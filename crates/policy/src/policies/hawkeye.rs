@@ -68,6 +68,10 @@ impl Hawkeye {
     /// Overhead that is assumed where it can't be seen, in per cent: a middling one.
     pub const ASSUMED_PERCENT: f64 = 5.0;
 
+    /// Sizes at first touches hold for so long without anything that tells whether they still suit: what is mapped by them does
+    /// not say how much of it is used.
+    pub const SIZES_HOLD: Duration = Duration::from_secs(300);
+
     /// Knows no process yet.
     pub fn new(settings: HawkeyeSettings) -> Self {
         Self {
@@ -163,7 +167,7 @@ impl Policy for Hawkeye {
     }
 
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
-        self.members.get(process)?.fault_sizes.clone()
+        self.members.get(process)?.fault_sizes().cloned()
     }
 
     fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {

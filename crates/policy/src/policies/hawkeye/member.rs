@@ -5,8 +5,8 @@ use super::{Hawkeye, HawkeyeSettings};
 use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
-use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::plan::FaultSizes;
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
+use crate::plan::{FaultSizes, Reason};
 use crate::policies::hawkeye_pmu::HawkeyePmu;
 use crate::sizes::faults::Evidence;
 use crate::sizes::region::{best_order, saved_share};
@@ -45,11 +45,16 @@ pub(super) struct Member {
     pub(super) last_turn: u64,
     /// Its page faults when they were last counted.
     faults: Option<(Duration, u64)>,
-    /// What its memory should be given at first touches, as last decided.
-    pub(super) fault_sizes: Option<FaultSizes>,
+    /// What its memory should be given at first touches, as last decided, and when.
+    decided: Option<(Duration, FaultSizes)>,
 }
 
 impl Member {
+    /// What its memory should be given at first touches.
+    pub(super) fn fault_sizes(&self) -> Option<&FaultSizes> {
+        self.decided.as_ref().map(|(_, sizes)| sizes)
+    }
+
     /// Its overhead in cores.
     fn overhead_cores(&self) -> f64 {
         let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
@@ -118,10 +123,10 @@ impl Seen<'_> {
             }
         };
         let newest = self.settings.average.weight_new();
-        let (known, before_percent, last_turn, faults, fault_sizes) =
+        let (known, before_percent, last_turn, faults, decided) =
             before.map_or_else(Default::default, |m| {
                 let left = m.overhead.map(|_| m.left_percent.max(0.0));
-                (m.weights, left, m.last_turn, m.faults, m.fault_sizes)
+                (m.weights, left, m.last_turn, m.faults, m.decided)
             });
         let largest = self.machine.promotable.largest();
         let mut weights = BTreeMap::new();
@@ -153,12 +158,21 @@ impl Seen<'_> {
             terms: sample.terms,
             last_turn,
             faults: sample.faults.map(|faults| (self.at, faults)),
-            fault_sizes,
+            decided,
         };
         member.waiting = self.candidates(&member, sample);
         if !self.machine.at_faults.is_empty() {
-            let chosen = self.fault_sizes(&member, sample, faults);
-            member.fault_sizes = chosen.or(member.fault_sizes);
+            // While it is given larger pages, all of each is there, whatever was touched of it: that tells nothing.
+            let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
+            let chosen = if larger {
+                None
+            } else {
+                self.choose_fault_sizes(&member, sample, faults)
+            };
+            member.decided = match chosen {
+                Some(chosen) => Some((self.at, chosen)),
+                None => member.decided.take().map(|decided| self.kept(decided)),
+            };
         }
         member
     }
@@ -218,7 +232,23 @@ impl Seen<'_> {
         })
     }
 
-    fn fault_sizes(
+    /// What was decided holds for a while without anything new that tells; then base pages are tried again, which do.
+    fn kept(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
+        let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
+        if !over || decided.orders.is_empty() {
+            return (at, decided);
+        }
+        let reason = Reason::FaultSize {
+            order: PageOrder::BASE,
+            faults_percent: 0.0,
+            saved_us_per_s: 0.0,
+            added_bytes: 0,
+        };
+        let orders = PageOrders::NONE;
+        (self.at, FaultSizes { orders, reason })
+    }
+
+    fn choose_fault_sizes(
         &self,
         member: &Member,
         sample: &ProcessSample,

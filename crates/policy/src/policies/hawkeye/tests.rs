@@ -284,4 +284,22 @@ fn sizes_at_first_touches_follow_what_was_seen() {
     observed.at = at(20);
     policy.observe(&observed);
     assert_eq!(policy.fault_sizes(process(1)), chosen);
+    // Larger pages are there as a whole: that tells nothing, and in the end base pages are tried again.
+    observed.at = at(10) + Hawkeye::SIZES_HOLD - Duration::from_secs(1);
+    observed.processes[0].faults = Some(20_000);
+    policy.observe(&observed);
+    assert_eq!(policy.fault_sizes(process(1)), chosen);
+    observed.at = at(10) + Hawkeye::SIZES_HOLD;
+    observed.processes[0].faults = Some(30_000);
+    policy.observe(&observed);
+    let tried = policy.fault_sizes(process(1)).map(|c| c.orders);
+    assert_eq!(tried, Some(PageOrders::NONE));
+    // And those tell.
+    observed.at += Duration::from_secs(10);
+    observed.processes[0].faults = Some(40_000);
+    policy.observe(&observed);
+    assert_eq!(
+        policy.fault_sizes(process(1)).map(|c| c.orders),
+        chosen.map(|c| c.orders)
+    );
 }
