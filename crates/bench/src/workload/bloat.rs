@@ -4,8 +4,8 @@ use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Pages, REGION, REGION_PAGES};
 use crate::workload::patterned::PatternedMemory;
-use crate::workload::process::{huge_bytes, rss_bytes};
-use crate::workload::protocol::{Event, Ready, Request};
+use crate::workload::process::{huge_bytes, ready, rss_bytes};
+use crate::workload::protocol::{Event, Request};
 use std::time::{Duration, Instant};
 
 /// Options of `bloat`.
@@ -64,14 +64,11 @@ fn serve(
     console: &mut Console,
 ) -> Result<(), WorkloadError> {
     let end = memory.start() + memory.bytes() as u64;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: memory.start(),
-        bytes: memory.bytes() as u64,
-        hot_start: end,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        end,
+    )))?;
     let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
     let deadline = period.map(|period| Instant::now() + period);
     loop {

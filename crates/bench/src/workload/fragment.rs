@@ -11,11 +11,11 @@
 mod blocks;
 mod pins;
 
-use crate::workload::console::{Console, Input};
+use crate::workload::console::Console;
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, REGION};
-use crate::workload::process::{huge_bytes, rss_bytes};
-use crate::workload::protocol::{Event, Ready, Request};
+use crate::workload::process::{ready, stay};
+use crate::workload::protocol::Event;
 use blocks::Holding;
 use hawkeye_linux::fragmentation::FreeMemory;
 use pins::Pins;
@@ -55,14 +55,11 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(),
     } else {
         None
     };
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: memory.start(),
-        bytes: memory.bytes() as u64,
-        hot_start: memory.start() + memory.bytes() as u64,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + memory.bytes() as u64,
+    )))?;
     console.emit(&Event::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: free_memory()?.fmfi(),
@@ -100,24 +97,4 @@ fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize), WorkloadError>
         filled = end;
     }
     Ok((memory, filled))
-}
-
-/// Holds everything until it is told to end, or its input does.
-fn stay(console: &mut Console) -> Result<(), WorkloadError> {
-    loop {
-        let answer = match console.next() {
-            Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(Request::Rss) => Event::Rss {
-                rss_bytes: rss_bytes()?,
-                huge_bytes: huge_bytes(),
-            },
-            Input::Request(other) => Event::Error {
-                message: format!("this workload cannot {other}"),
-            },
-            Input::Bad(bad) => Event::Error {
-                message: bad.to_string(),
-            },
-        };
-        console.emit(&answer)?;
-    }
 }

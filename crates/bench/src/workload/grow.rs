@@ -5,8 +5,8 @@ use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Pages, REGION};
 use crate::workload::patterned::PatternedMemory;
-use crate::workload::process::huge_bytes;
-use crate::workload::protocol::{Event, Ready, Request};
+use crate::workload::process::ready;
+use crate::workload::protocol::{Event, Request};
 use std::time::{Duration, Instant};
 
 /// Options of `grow`.
@@ -29,14 +29,11 @@ pub struct GrowArgs {
 /// Waits for `go`, grows, says how long that took, verifies all memory and ends.
 pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<(), WorkloadError> {
     let mut memory = PatternedMemory::new(regions(args.mib), 0, false, args.pages)?;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: memory.start(),
-        bytes: memory.bytes() as u64,
-        hot_start: memory.start() + memory.bytes() as u64,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + memory.bytes() as u64,
+    )))?;
     loop {
         match console.next() {
             Input::Request(Request::Go) => break,

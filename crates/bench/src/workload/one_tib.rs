@@ -3,8 +3,8 @@
 use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages, REGION};
-use crate::workload::process::huge_bytes;
-use crate::workload::protocol::{Event, Ready, Request};
+use crate::workload::process::ready;
+use crate::workload::protocol::{Event, Request};
 use crate::workload::rng::Rng;
 use std::fs::File;
 use std::io;
@@ -55,14 +55,11 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> Result<(), Wo
             memory.write(offset, offset as u64 | 1);
         }
     })?;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: own.start(),
-        bytes: own.bytes() as u64,
-        hot_start: own.start() + own.bytes() as u64,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        own.start(),
+        own.bytes() as u64,
+        own.start() + own.bytes() as u64,
+    )))?;
     // The last region is where faults are made; it stays part of the same mapping.
     let (Some(read), Some(faulted)) = own.split(bytes - REGION) else {
         unreachable!("--mib is at least two regions")

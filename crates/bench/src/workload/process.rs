@@ -1,7 +1,9 @@
 //! What a workload needs to know of its own process, and forking.
 
+use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::PAGE;
+use crate::workload::protocol::{Event, Ready, Request};
 use std::fs;
 use std::io;
 
@@ -20,6 +22,38 @@ pub(crate) fn rss_bytes() -> Result<u64, WorkloadError> {
             what: path,
             source: malformed(),
         })
+}
+
+/// What this process says of its memory once it is there (see [`Ready`]).
+pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
+    Ready {
+        pid: std::process::id(),
+        start,
+        bytes,
+        hot_start,
+        huge_bytes: huge_bytes(),
+        execs: 0,
+    }
+}
+
+/// Answers what the process's size is until it is told to end, or its input ends.
+pub(crate) fn stay(console: &mut Console) -> Result<(), WorkloadError> {
+    loop {
+        let answer = match console.next() {
+            Input::Request(Request::Quit) | Input::End => return Ok(()),
+            Input::Request(Request::Rss) => Event::Rss {
+                rss_bytes: rss_bytes()?,
+                huge_bytes: huge_bytes(),
+            },
+            Input::Request(other) => Event::Error {
+                message: format!("this workload cannot {other}"),
+            },
+            Input::Bad(bad) => Event::Error {
+                message: bad.to_string(),
+            },
+        };
+        console.emit(&answer)?;
+    }
 }
 
 /// Anonymous memory of the process that huge pages map, in bytes; 0 where the kernel has no THP.

@@ -3,7 +3,7 @@
 use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages, REGION};
-use crate::workload::process::{Child, exit_code, huge_bytes};
+use crate::workload::process::{self, Child, exit_code};
 use crate::workload::protocol::{Event, Ready, Request, TortureTotals};
 use crate::workload::rng::Rng;
 use std::os::unix::process::CommandExt;
@@ -191,15 +191,9 @@ pub(super) fn ready(
     console: &mut Console,
 ) -> Result<(), WorkloadError> {
     let (start, bytes) = (memory.start(), memory.bytes() as u64);
-    let (pid, hot_start) = (std::process::id(), start + bytes);
-    let huge_bytes = huge_bytes();
     console.emit(&Event::Ready(Ready {
-        pid,
-        start,
-        bytes,
-        hot_start,
-        huge_bytes,
         execs,
+        ..process::ready(start, bytes, start + bytes)
     }))
 }
 

@@ -3,8 +3,8 @@
 use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages, REGION, REGION_PAGES};
-use crate::workload::process::{huge_bytes, rss_bytes};
-use crate::workload::protocol::{Event, Ready, Request, WrongWord};
+use crate::workload::process::{ready, stay};
+use crate::workload::protocol::{Event, Request, WrongWord};
 use crate::workload::rng::Rng;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -125,14 +125,11 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
     let memory = Mapping::private(mapped, args.pages, |_| {})?;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: memory.start(),
-        bytes: bytes as u64,
-        hot_start: memory.start() + bytes as u64,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        bytes as u64,
+        memory.start() + bytes as u64,
+    )))?;
     if !args.now && !told_to_go(console)? {
         return Ok(());
     }
@@ -171,26 +168,6 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
         stay(console)?;
     }
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
-}
-
-/// Answers until it is told to end.
-fn stay(console: &mut Console) -> Result<(), WorkloadError> {
-    loop {
-        let answer = match console.next() {
-            Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(Request::Rss) => Event::Rss {
-                rss_bytes: rss_bytes()?,
-                huge_bytes: huge_bytes(),
-            },
-            Input::Request(other) => Event::Error {
-                message: format!("this workload cannot {other}"),
-            },
-            Input::Bad(bad) => Event::Error {
-                message: bad.to_string(),
-            },
-        };
-        console.emit(&answer)?;
-    }
 }
 
 fn told_to_go(console: &mut Console) -> Result<bool, WorkloadError> {

@@ -5,8 +5,8 @@ use super::pace::{Pace, Turn};
 use crate::workload::console::Console;
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages, Protection};
-use crate::workload::process::huge_bytes;
-use crate::workload::protocol::{Event, Ready, WrongWord};
+use crate::workload::process::ready;
+use crate::workload::protocol::{Event, WrongWord};
 use crate::workload::rng::{Rng, mix};
 use std::time::{Duration, Instant};
 
@@ -165,14 +165,11 @@ pub(in crate::workload) fn blocks(
         p99_ns: 0.0,
         longest_ns: 0,
     })?;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: 0,
-        bytes: (blocks.blocks.len() * blocks.used_bytes) as u64,
-        hot_start: 0,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        0,
+        (blocks.blocks.len() * blocks.used_bytes) as u64,
+        0,
+    )))?;
     let mut pace = Pace::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;

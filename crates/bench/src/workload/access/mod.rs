@@ -10,8 +10,8 @@ mod zipf;
 use crate::workload::console::Console;
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Mapping, PAGE, Pages};
-use crate::workload::process::huge_bytes;
-use crate::workload::protocol::{Event, Ready};
+use crate::workload::process::ready;
+use crate::workload::protocol::Event;
 use crate::workload::rng::mix;
 use chase::Chase;
 use pace::{Pace, Turn};
@@ -167,14 +167,11 @@ fn read(
     args: &AccessArgs,
     console: &mut Console,
 ) -> Result<(), WorkloadError> {
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: memory.start(),
-        bytes: memory.bytes() as u64,
-        hot_start: memory.start() + layout.hot.offset as u64,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + layout.hot.offset as u64,
+    )))?;
     let mut pace = Pace::new(args);
     while let Turn::Read(count) = pace.turn(console)? {
         walk.read(memory, count);

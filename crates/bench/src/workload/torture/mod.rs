@@ -11,8 +11,8 @@ mod torturer;
 use crate::workload::console::{Console, Input};
 use crate::workload::error::WorkloadError;
 use crate::workload::memory::{Pages, REGION_PAGES};
-use crate::workload::process::huge_bytes;
-use crate::workload::protocol::{Event, Ready, Request, TortureTotals};
+use crate::workload::process::ready;
+use crate::workload::protocol::{Event, Request, TortureTotals};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -72,14 +72,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<(), W
             })
         })
         .collect::<Result<Vec<_>, _>>()?;
-    console.emit(&Event::Ready(Ready {
-        pid: std::process::id(),
-        start: 0,
-        bytes: args.mib << 20,
-        hot_start: 0,
-        huge_bytes: huge_bytes(),
-        execs: 0,
-    }))?;
+    console.emit(&Event::Ready(ready(0, args.mib << 20, 0)))?;
 
     let begin = Instant::now();
     let deadline = begin.checked_add(duration).unwrap_or(begin);
