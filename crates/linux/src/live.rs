@@ -194,8 +194,8 @@ impl Machine for LinuxMachine {
             .update(&mut self.scope, &self.sampler, each, now);
         let started = self.members.take_started();
         if let Some(notebook) = &mut self.notebook {
-            let sizes = self.sizing.seen(now).unwrap_or_default().sizes;
-            notebook.update(self.members.order(), now, &sizes);
+            let sizes = || self.sizing.seen(now).unwrap_or_default().sizes;
+            notebook.update(self.members.order(), now, sizes);
         }
         if let Some(following) = &self.following {
             following.update(&self.members, &started, self.notebook.as_ref());

@@ -84,6 +84,7 @@ impl Sizing {
         let Some(switches) = &self.switches else {
             return;
         };
+        sample.faults = process::minor_faults(sample.process.pid).ok();
         let outside = &eligible.outside;
         let mapped_bytes = match switches.given_to() {
             GivenTo::Everybody => outside.mapped_bytes,

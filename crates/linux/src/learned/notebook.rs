@@ -3,7 +3,7 @@
 use super::{Executable, Learned, Record};
 use crate::page_sizes::SizeSeen;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 /// A process that was managed for less than this has taught nothing.
@@ -49,7 +49,12 @@ impl Notebook {
 
     /// Who is under management now: those who are new are looked up, of those who are gone is kept what was learned. `sizes`: the
     /// pages that were seen last.
-    pub(crate) fn update(&mut self, processes: &[ProcessId], now: Duration, sizes: &[SizeSeen]) {
+    pub(crate) fn update(
+        &mut self,
+        processes: &[ProcessId],
+        now: Duration,
+        sizes: impl FnOnce() -> Vec<SizeSeen>,
+    ) {
         for process in processes {
             if !self.pages.contains_key(process) {
                 let page = Executable::of(process.pid).map(|executable| {
@@ -60,19 +65,20 @@ impl Notebook {
                 self.pages.insert(*process, page);
             }
         }
-        let gone: Vec<ProcessId> = self
-            .pages
-            .keys()
-            .filter(|process| !processes.contains(process))
-            .copied()
-            .collect();
+        let there: HashSet<&ProcessId> = processes.iter().collect();
+        let known = self.pages.keys();
+        let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
+        if gone.is_empty() {
+            return;
+        }
+        let sizes = sizes();
         for process in gone {
-            self.close(process, now, sizes);
+            self.close(process, now, &sizes);
         }
     }
 
     /// Management is over: what was learned of everybody is kept.
-    pub(crate) fn finish(&mut self, now: Duration, sizes: &[SizeSeen]) {
+    pub(crate) fn finish(&mut self, now: Duration, sizes: impl FnOnce() -> Vec<SizeSeen>) {
         self.update(&[], now, sizes);
     }
 

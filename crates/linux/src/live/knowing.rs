@@ -17,7 +17,7 @@ impl LinuxMachine {
         let now = self.now();
         let sizes = self.sizes_seen().unwrap_or_default().sizes;
         if let Some(notebook) = &mut self.notebook {
-            notebook.finish(now, &sizes);
+            notebook.finish(now, || sizes);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
 use crate::page_tables::{Detail, Target};
 use crate::pagemap;
-use crate::process::{self, ProcessHandle};
+use crate::process::ProcessHandle;
 use damon::{DamonSampler, Estimates};
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use hawkeye_policy::{Needs, OutsideRegions};
@@ -175,7 +175,7 @@ impl Sampler {
         }
         Ok(ProcessSample {
             outside: OutsideRegions::default(),
-            faults: process::minor_faults(member.handle.id.pid).ok(),
+            faults: None,
             process,
             source,
             regions,

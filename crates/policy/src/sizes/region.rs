@@ -47,9 +47,9 @@ pub fn best_order(
     walks_cores: f64,
     machine: &MachineShape,
 ) -> Option<PageOrder> {
-    let larger = machine.promotable.up_to(PageOrder::HUGE);
-    let mut larger = larger.iter().filter(|order| *order > sample.order);
-    if machine.promotable.up_to(PageOrder::HUGE).iter().count() == 1 {
+    let sizes = machine.promotable.up_to(PageOrder::HUGE);
+    let mut larger = sizes.iter().filter(|order| *order > sample.order);
+    if sizes.iter().count() == 1 {
         return larger.next();
     }
     let worth = |order: PageOrder| {
