@@ -31,7 +31,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// As bars, a panel for each unit; `None` where it has no figures.
+    /// As the experiment has it drawn, then as bars, a panel for each unit; `None` where it has no figures.
     pub fn figure(&self) -> Option<Figure> {
         let mut bars = Bars::default();
         for row in self.live.iter().flat_map(|report| &report.rows) {
@@ -50,9 +50,11 @@ impl Outcome {
                 bars.add("simulated", row.unit, name, value);
             }
         }
-        (!bars.0.is_empty()).then(|| Figure {
+        let drawn = self.live.iter().flat_map(|report| &report.panels);
+        let panels: Vec<Panel> = drawn.cloned().chain(bars.0).collect();
+        (!panels.is_empty()).then(|| Figure {
             title: self.name.to_owned(),
-            panels: bars.0,
+            panels,
         })
     }
 }

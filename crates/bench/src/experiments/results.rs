@@ -1,6 +1,7 @@
 //! Results with where they are from, as a document.
 
 use super::Outcome;
+use crate::live::report::Managing;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -83,6 +84,21 @@ impl fmt::Display for Results {
         )?;
         for outcome in &self.outcomes {
             writeln!(f, "\n## {}\n\n```\n{outcome}```", outcome.name)?;
+        }
+        let mut managing = Managing::default();
+        for report in self
+            .outcomes
+            .iter()
+            .filter_map(|outcome| outcome.live.as_ref())
+        {
+            managing.join(&report.managing);
+        }
+        if let Some(mean_percent) = managing.mean_percent() {
+            writeln!(
+                f,
+                "\nManagers with default settings took {mean_percent:.2} % of a core on average over {:.0} s, at worst {:.2} % in one run.",
+                managing.wall_s, managing.worst_percent
+            )?;
         }
         Ok(())
     }

@@ -46,10 +46,17 @@ impl MemoryCgroup {
 
     /// A command that runs `program` in the cgroup.
     pub fn command(&self, program: &Path, words: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(words.split_whitespace());
+        self.around(&command)
+    }
+
+    /// A command that does the same as this one, in the cgroup.
+    pub fn around(&self, within: &Command) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
-        command.arg("-c").arg(script).arg(&self.path).arg(program);
-        command.args(words.split_whitespace());
+        command.arg("-c").arg(script).arg(&self.path);
+        command.arg(within.get_program()).args(within.get_args());
         command
     }
 }

@@ -14,7 +14,7 @@ const GB: f64 = 1e9;
 
 /// Promotes whole processes by the loop and by bare calls, in turn.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let mib: u64 = if scale == Scale::Quick { 512 } else { 2048 };
+    let mib: u64 = if scale == Scale::Quick { 256 } else { 2048 };
     let rounds = if scale == Scale::Quick { 2 } else { 6 };
     need_bytes(mib << 20)?;
     let mut loops = Vec::new();

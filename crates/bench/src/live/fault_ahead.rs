@@ -103,12 +103,11 @@ fn turn(host: &mut Host, mib: u64, options: &str) -> Result<Turn, BenchError> {
 /// Each program by each way, in turn.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (mib, turns) = match scale {
-        Scale::Quick => (2048, 1),
+        Scale::Quick => (512, 1),
         Scale::Full => (8192, 5),
     };
     need_bytes(mib << 20)?;
-    // All that is free: memory that the hypervisor has yet to find takes several times as long.
-    host.warm_up(u64::MAX)?;
+    host.warm_up_for(scale)?;
     host.set_thp("use_zero_page", "0")?;
     host.set_thp("defrag", "defer+madvise")?;
     let mut report = Report::new("fault-ahead");

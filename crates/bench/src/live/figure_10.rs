@@ -34,7 +34,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     // What is filled as fast as it goes must not run out of memory within a turn.
     let mib = 8192;
     need_bytes((mib + 2048) << 20)?;
-    host.warm_up(u64::MAX)?;
+    host.warm_up_for(scale)?;
     host.set_thp("use_zero_page", "0")?;
     host.set_enabled("always")?;
     let mut report = Report::new("figure-10");

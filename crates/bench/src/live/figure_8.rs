@@ -48,11 +48,11 @@ struct Outcome {
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            mib: 512,
-            redis_mib: 1024,
+            mib: 256,
+            redis_mib: 256,
             turns: 3,
-            turn: Duration::from_millis(500),
-            at_most: Duration::from_secs(10),
+            turn: Duration::from_millis(200),
+            at_most: Duration::from_secs(2),
         },
         Scale::Full => Sizes {
             mib: 2048,

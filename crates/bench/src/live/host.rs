@@ -1,5 +1,6 @@
 //! The machine that experiments run on, taken over for their time.
 
+use super::Scale;
 use super::core_set::CoreSet;
 use super::error::BenchError;
 use crate::workload::Workload;
@@ -60,6 +61,14 @@ impl Host {
         self.start(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
         Ok(())
+    }
+
+    /// The same with all that is free, for experiments that fill memory as fast as they can; not in the short form.
+    pub fn warm_up_for(&self, scale: Scale) -> Result<(), BenchError> {
+        match scale {
+            Scale::Quick => Ok(()),
+            Scale::Full => self.warm_up(u64::MAX),
+        }
     }
 
     /// What managing uses, set up anew.

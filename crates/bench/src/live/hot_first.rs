@@ -188,11 +188,11 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         let sizes = match scale {
             Scale::Quick => Sizes {
                 reads,
-                mib: 2048,
-                hot_mib: 256,
+                mib: 512,
+                hot_mib: 64,
                 hot_percent: 90,
-                turns: 5,
-                turn: Duration::from_secs(1),
+                turns: 3,
+                turn: Duration::from_millis(200),
             },
             Scale::Full => Sizes {
                 reads,

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Small processes, a tenth of which end and are replaced each second; then larger ones, all managed.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (small, managed, length) = match scale {
-        Scale::Quick => (500, 50, Duration::from_secs(15)),
+        Scale::Quick => (200, 50, Duration::from_secs(4)),
         Scale::Full => (2000, 500, Duration::from_secs(60)),
     };
     need_bytes(2 << 30)?;

@@ -9,25 +9,31 @@ mod core_set;
 mod error;
 pub mod estimate;
 pub mod fault_ahead;
+pub mod figure_1;
 pub mod figure_10;
 pub mod figure_8;
 mod host;
 pub mod hot_first;
 mod managed;
 pub mod many_processes;
+pub mod no_gain;
 pub mod one_tib;
 mod primitives;
 mod probe;
 pub mod programs;
-pub mod redis;
+pub mod recovery;
+mod redis_server;
 pub mod report;
 pub mod run_rate;
 pub mod sampling;
 pub mod small_pages;
 pub mod steady;
+pub mod systems;
 pub mod table_5;
+pub mod table_7;
 pub mod table_8;
 pub mod table_9;
+pub mod watch;
 pub mod zero_scan;
 
 pub use cgroup::MemoryCgroup;
@@ -56,7 +62,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 19] = [
+pub const EXPERIMENTS: [Experiment; 22] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -118,9 +124,14 @@ pub const EXPERIMENTS: [Experiment; 19] = [
         run: figure_10::run,
     },
     Experiment {
-        name: "redis",
-        shows: "Redis under never, always and managed, with most keys deleted and memory short",
-        run: redis::run,
+        name: "table-7",
+        shows: "Redis under base pages, always and managed, with 60 % of its keys deleted, then memory short",
+        run: table_7::run,
+    },
+    Experiment {
+        name: "figure-1",
+        shows: "Redis in a container, filled, 80 % deleted, filled again: killed or not, and what of its memory is data",
+        run: figure_1::run,
     },
     Experiment {
         name: "one-tib",
@@ -141,6 +152,16 @@ pub const EXPERIMENTS: [Experiment; 19] = [
         name: "table-5",
         shows: "how evenly three equal programs are served while promotion goes on, by policy",
         run: table_5::run,
+    },
+    Experiment {
+        name: "no-gain",
+        shows: "what managing costs programs that huge pages gain nothing, in speed and memory",
+        run: no_gain::run,
+    },
+    Experiment {
+        name: "recovery",
+        shows: "programs started in fragmented memory: time until they are fast, and time saved by a promotion, by system",
+        run: recovery::run,
     },
     Experiment {
         name: "run-rate-sim",

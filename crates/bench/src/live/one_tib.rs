@@ -53,10 +53,10 @@ const PERIOD: Duration = Duration::from_secs(5);
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            populated_gib: 64,
-            mib: 1024,
-            turns: 2,
-            turn: Duration::from_secs(6),
+            populated_gib: 32,
+            mib: 256,
+            turns: 1,
+            turn: Duration::from_secs(3),
         },
         Scale::Full => Sizes {
             populated_gib: 1024,

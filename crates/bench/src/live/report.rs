@@ -1,14 +1,16 @@
 //! Figures, as a table for people and as JSON.
 
+use crate::plot::Panel;
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What was measured.
     pub what: String,
-    /// The figure.
+    /// The figure; infinite for what did not come to pass.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
@@ -25,6 +27,45 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What a reader must know to read them rightly.
     pub notes: Vec<String>,
+    /// What is drawn beside the figures.
+    pub panels: Vec<Panel>,
+    /// What managing took in it, where that was done as it is by default.
+    pub managing: Managing,
+}
+
+/// CPU that managers took, with settings as they are by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Managing {
+    /// All managers' CPU time, in seconds.
+    pub cpu_s: f64,
+    /// How long they managed, in seconds.
+    pub wall_s: f64,
+    /// The most that one took on average, in per cent of a core.
+    pub worst_percent: f64,
+}
+
+impl Managing {
+    /// Adds what one manager took.
+    pub fn add(&mut self, cpu: Duration, wall: Duration) {
+        let (cpu_s, wall_s) = (cpu.as_secs_f64(), wall.as_secs_f64());
+        self.cpu_s += cpu_s;
+        self.wall_s += wall_s;
+        if wall_s > 0.0 {
+            self.worst_percent = self.worst_percent.max(cpu_s * 100.0 / wall_s);
+        }
+    }
+
+    /// Adds what all of another experiment's took.
+    pub fn join(&mut self, other: &Self) {
+        self.cpu_s += other.cpu_s;
+        self.wall_s += other.wall_s;
+        self.worst_percent = self.worst_percent.max(other.worst_percent);
+    }
+
+    /// CPU on average, in per cent of a core; `None` where nobody managed.
+    pub fn mean_percent(&self) -> Option<f64> {
+        (self.wall_s > 0.0).then(|| self.cpu_s * 100.0 / self.wall_s)
+    }
 }
 
 impl Report {
@@ -52,6 +93,11 @@ impl Report {
         });
     }
 
+    /// Adds what a manager with default settings took.
+    pub fn managed(&mut self, cpu: Duration, wall: Duration) {
+        self.managing.add(cpu, wall);
+    }
+
     /// Adds a sentence.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -74,10 +120,15 @@ impl fmt::Display for Report {
                 v if v >= 0.1 => 2,
                 _ => 3,
             };
+            let value = if row.value.is_finite() {
+                format!("{:.decimals$}", row.value)
+            } else {
+                "never".to_owned()
+            };
             writeln!(
                 f,
-                "  {:width$}  {:>9.decimals$} {:<10} {}",
-                row.what, row.value, row.unit, row.beside
+                "  {:width$}  {value:>9} {:<10} {}",
+                row.what, row.unit, row.beside
             )?;
         }
         for note in &self.notes {

@@ -119,10 +119,10 @@ impl Seen {
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            mib: 1024,
-            turns: 5,
-            turn: Duration::from_millis(400),
-            estimate_s: 2.0,
+            mib: 256,
+            turns: 3,
+            turn: Duration::from_millis(200),
+            estimate_s: 0.5,
         },
         Scale::Full => Sizes {
             mib: 3072,

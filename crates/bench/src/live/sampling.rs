@@ -14,7 +14,7 @@ const TIMES: usize = 15;
 
 /// Walks a process of base pages and one of huge pages.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let mib = if scale == Scale::Quick { 1024 } else { 4096 };
+    let mib = if scale == Scale::Quick { 256 } else { 4096 };
     need_bytes(2 * (mib << 20))?;
     let mut report = Report::new("sampling");
     let mut tables = PageTables::load()?;

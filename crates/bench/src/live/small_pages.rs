@@ -101,7 +101,7 @@ struct Seen {
 /// Each case by each size, in turn.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (mib, rounds) = match scale {
-        Scale::Quick => (512, 5),
+        Scale::Quick => (256, 3),
         Scale::Full => (2048, 9),
     };
     let thp = Path::new(THP_DIR);
@@ -111,8 +111,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         ));
     }
     need_bytes(4 * (mib << 20))?;
-    // All that is free: memory that the hypervisor has yet to find takes several times as long to fill.
-    host.warm_up(u64::MAX)?;
+    host.warm_up_for(scale)?;
     let here = calibrate::processor()?;
     let costs = host.touch_costs()?;
     let mut report = Report::new("small-pages");

@@ -52,10 +52,10 @@ fn wasted_percent(promoted: [u64; 2]) -> f64 {
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            mib: 1024,
+            mib: 256,
             turns: 3,
-            turn: Duration::from_millis(500),
-            at_most: Duration::from_secs(15),
+            turn: Duration::from_millis(200),
+            at_most: Duration::from_secs(3),
         },
         Scale::Full => Sizes {
             mib: 4096,

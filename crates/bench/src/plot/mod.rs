@@ -6,6 +6,7 @@ mod marks;
 mod svg;
 mod ticks;
 
+use serde::Serialize;
 use thiserror::Error;
 
 /// Panels below each other.
@@ -18,7 +19,7 @@ pub struct Figure {
 }
 
 /// One plot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Panel {
     /// What is shown.
     pub title: String,
@@ -29,7 +30,8 @@ pub struct Panel {
 }
 
 /// What is in a plot.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Content {
     /// A bar for each name.
     Bars(Vec<(String, f64)>),
@@ -52,7 +54,7 @@ pub enum Content {
 }
 
 /// One line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Its name in the legend.
     pub name: String,

@@ -59,7 +59,8 @@ pub fn stop(programs: &mut [Box<dyn Program>]) -> Result<(), BenchError> {
     programs.iter_mut().try_for_each(|program| program.stop())
 }
 
-fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
+/// Measures a program that works for `length`.
+pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
     let clock = clock_getcpuclockid(Pid::from_raw(program.pid() as i32)).map_err(unreadable)?;
     let (begun, cpu_before) = (Instant::now(), cpu_time(clock)?);
     let per_s = program.rate(length)?;

@@ -1,0 +1,192 @@
+//! Programs started while memory is fragmented: how soon each system has them as fast as huge pages make them, and what
+//! each promotion was good for (after the paper's Figure 5).
+
+pub mod curve;
+mod fragmented;
+
+use super::Scale;
+use super::error::BenchError;
+use super::host::{Host, need_bytes};
+use super::programs::huge::promote_all;
+use super::programs::speed::measure;
+use super::programs::{Kind, Program};
+use super::report::{Report, median};
+use super::systems::{Pace, Promoting, System};
+use super::watch::watch;
+use crate::plot::{Content, Line, Panel};
+use curve::Curve;
+use fragmented::Fragmented;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Those with the same budget, and those at their own pace.
+const SAME: [System; 4] = [
+    System::ThpPaced,
+    System::Ingens,
+    System::HawkeyeG,
+    System::Hawkeye,
+];
+const OWN: [System; 4] = [
+    System::ThpShipped,
+    System::ThpPaced,
+    System::HawkeyeG,
+    System::Hawkeye,
+];
+/// A program has recovered when it has so much of what huge pages can gain, in per cent.
+const RECOVERED_PERCENT: f64 = 80.0;
+const STEP: Duration = Duration::from_millis(300);
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    mib: u64,
+    /// Of the comparison with the same budget.
+    regions_per_s: f64,
+    length: Duration,
+    /// What comes before and after is measured so many steps long.
+    steps: usize,
+    /// Whether memory is fragmented first, which takes half a minute each time.
+    fragmented: bool,
+}
+
+/// 2 GiB each, a tenth of it hot; 16 promotions a second, or each system's own pace.
+pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    let sizes = match scale {
+        Scale::Quick => Sizes {
+            mib: 256,
+            regions_per_s: 32.0,
+            length: Duration::from_secs(5),
+            steps: 3,
+            fragmented: false,
+        },
+        Scale::Full => Sizes {
+            mib: 2048,
+            regions_per_s: 16.0,
+            length: Duration::from_secs(64),
+            steps: 11,
+            fragmented: true,
+        },
+    };
+    let mut report = Report::new("recovery");
+    for kind in subjects(scale) {
+        need_bytes(kind.resident_bytes(sizes.mib))?;
+        compare(
+            host,
+            kind,
+            Pace::Same(sizes.regions_per_s),
+            &SAME,
+            sizes,
+            &mut report,
+        )?;
+        if scale == Scale::Full {
+            compare(host, kind, Pace::Own, &OWN, sizes, &mut report)?;
+        }
+    }
+    System::Base.prepare(host)?;
+    report.note(format!(
+        "Programs of {} MiB, started while {}, watched for {} s while they are promoted. Gain: speed (by the program's own CPU time) over that at the begin, in shares of what the same process gains with all memory huge at the end. Recovered: {RECOVERED_PERCENT} % of that, median of five looks. Saved: time under base pages for the work done more, a promotion.",
+        sizes.mib,
+        if sizes.fragmented {
+            "free memory is in blocks smaller than huge pages (which compaction can move)"
+        } else {
+            "memory is as it is (the long form fragments it)"
+        },
+        sizes.length.as_secs(),
+    ));
+    Ok(report)
+}
+
+fn compare(
+    host: &mut Host,
+    kind: Kind,
+    pace: Pace,
+    systems: &[System],
+    sizes: Sizes,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let mut lines = Vec::new();
+    let at_pace = match pace {
+        Pace::Same(per_s) => format!("{per_s} regions/s"),
+        Pace::Own => "own pace".to_owned(),
+    };
+    for system in systems {
+        let (curve, promoting) = race(host, kind, *system, pace, sizes)?;
+        let what = format!("{}, {at_pace}, {}", kind.name(), system.name());
+        let reached = curve.reached_s(RECOVERED_PERCENT);
+        report.row(
+            format!("{what}: recovered after"),
+            reached.unwrap_or(f64::INFINITY),
+            "s",
+            format!(
+                "{:.0} % of {:.0} % in the end; {} promotions saved {:.1} ms each; {:.1} % of a core",
+                curve.end_percent(),
+                curve.achievable_percent(),
+                promoting.promoted,
+                curve.saved_ms_per_promotion(),
+                promoting.cpu_percent(),
+            ),
+        );
+        if pace == Pace::Own && system.policy().is_some() {
+            report.managed(promoting.cpu, promoting.wall);
+        }
+        lines.push(Line {
+            name: system.name().to_owned(),
+            points: curve.shares_percent(),
+        });
+    }
+    report.panels.push(Panel {
+        title: format!("{}, {at_pace}", kind.name()),
+        y_label: "share of the gain (%)".to_owned(),
+        content: Content::Lines {
+            x_label: "time (s)".to_owned(),
+            lines,
+        },
+    });
+    Ok(())
+}
+
+/// One program under one system, from its start in fragmented memory to all of it huge.
+fn race(
+    host: &mut Host,
+    kind: Kind,
+    system: System,
+    pace: Pace,
+    sizes: Sizes,
+) -> Result<(Curve, Promoting), BenchError> {
+    system.prepare(host)?;
+    let _fragmented = match sizes.fragmented {
+        true => Some(Fragmented::new(host)?),
+        false => None,
+    };
+    let mut program = kind.start(host, sizes.mib)?;
+    program.go()?;
+    let base_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
+    let pid = program.pid();
+    let (promoting, moments) = watch(program.as_mut(), STEP, |failed| {
+        let enough = || failed.load(Ordering::Relaxed);
+        system.promote(host, pid, pace, sizes.length, enough)
+    })?;
+    promote_all(pid)?;
+    let huge_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
+    let curve = Curve {
+        base_per_cpu_s,
+        huge_per_cpu_s,
+        moments,
+        promoted: promoting.promoted,
+    };
+    Ok((curve, promoting))
+}
+
+/// Its speed, the median of so many steps.
+fn steady(program: &mut dyn Program, steps: usize) -> Result<f64, BenchError> {
+    let rates: Result<Vec<f64>, BenchError> = (0..steps)
+        .map(|_| Ok(measure(program, STEP)?.per_cpu_s))
+        .collect();
+    Ok(median(&rates?))
+}
+
+fn subjects(_scale: Scale) -> Vec<Kind> {
+    vec![Kind::Reader {
+        name: "hot-spot",
+        words: "hot-spot --hot-mib 200 --hot-percent 99",
+    }]
+}

@@ -1,0 +1,39 @@
+//! Free memory that is fragmented for as long as this lives.
+
+use crate::live::error::BenchError;
+use crate::live::host::Host;
+use crate::workload::{Event, Workload};
+use std::time::Duration;
+
+/// The workload `fragment`. What it holds can be moved: huge pages can be had, but compaction has to make each of them.
+pub struct Fragmented {
+    _workload: Workload,
+}
+
+/// The least share of free memory in blocks smaller than a huge page that counts as fragmented (0-1).
+const LEAST_FMFI: f64 = 0.9;
+
+/// Filling all of memory takes a while.
+const AT_MOST: Duration = Duration::from_secs(120);
+
+impl Fragmented {
+    /// Fragments what is free, but for 64 MiB.
+    ///
+    /// # Errors
+    /// It can't be done here.
+    pub fn new(host: &Host) -> Result<Self, BenchError> {
+        let mut workload = host.start("fragment --fmfi 1 --spare-mib 64")?;
+        loop {
+            if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
+                if fmfi < LEAST_FMFI {
+                    return Err(BenchError::Impossible(format!(
+                        "free memory could be fragmented to {fmfi:.2} only"
+                    )));
+                }
+                return Ok(Self {
+                    _workload: workload,
+                });
+            }
+        }
+    }
+}
