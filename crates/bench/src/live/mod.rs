@@ -19,6 +19,7 @@ pub mod one_tib;
 mod primitives;
 mod probe;
 pub mod programs;
+pub mod real_programs;
 pub mod redis;
 pub mod report;
 pub mod run_rate;
@@ -56,7 +57,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 19] = [
+pub const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -141,6 +142,11 @@ pub const EXPERIMENTS: [Experiment; 19] = [
         name: "table-5",
         shows: "how evenly three equal programs are served while promotion goes on, by policy",
         run: table_5::run,
+    },
+    Experiment {
+        name: "programs",
+        shows: "what huge pages gain Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB",
+        run: real_programs::run,
     },
     Experiment {
         name: "run-rate-sim",
