@@ -146,13 +146,13 @@ fn need_duckdb() -> Result<(), BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{skip, works};
+    use crate::live::programs::testing::{not_here, works};
 
     fn try_out(script: Script) {
         if script.is_there() {
             works(&mut start(script, 4).expect("starts"));
         } else {
-            skip(&format!("{script:?}: its packages are not here"));
+            not_here(&format!("what {script:?} uses"));
         }
     }
 

@@ -2,10 +2,12 @@
 
 use crate::live::BenchError;
 use hawkeye_linux::LinuxError;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A new folder that only we can write to; deleted with all that is in it when dropped.
+/// A new folder that nobody else can look into; deleted with all that is in it when dropped.
 #[derive(Debug)]
 pub(in crate::live) struct Scratch {
     path: PathBuf,
@@ -19,7 +21,10 @@ impl Scratch {
         let folder = format!("hawkeye-bench-{}-{name}-{number}", std::process::id());
         let path = std::env::temp_dir().join(folder);
         // What is there already is somebody else's.
-        std::fs::create_dir(&path).map_err(LinuxError::file("creating", &path))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(LinuxError::file("creating", &path))?;
         Ok(Self { path })
     }
 

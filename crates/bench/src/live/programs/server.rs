@@ -215,6 +215,39 @@ impl Drop for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::programs::testing::{not_here, works};
+
+    /// It answers pipelined questions, and single ones at a pace.
+    fn try_out(mut server: Server) {
+        works(&mut server);
+        let pace = Pace {
+            length: Duration::from_millis(200),
+            questions_per_s: 200.0,
+            writes_percent: 50,
+        };
+        for _ in 0..2 {
+            let answers = server.latencies(pace).expect("answers").expect("can");
+            assert_eq!(answers.questions, 40);
+            assert!((1..40).contains(&answers.inserted), "{answers:?}");
+        }
+        works(&mut server);
+    }
+
+    #[test]
+    fn redis_answers() {
+        if !packages::is_there("redis-server") {
+            return not_here("Redis");
+        }
+        try_out(redis(4, Hot::TENTH, Load::Full).expect("starts"));
+    }
+
+    #[test]
+    fn memcached_answers() {
+        if !packages::is_there("memcached") {
+            return not_here("memcached");
+        }
+        try_out(memcached(4, Hot::TENTH).expect("starts"));
+    }
 
     #[test]
     fn a_server_that_ends_at_once_is_told() {

@@ -21,12 +21,12 @@ pub(super) fn start(mib: u64, hot: Hot) -> Result<Reader, BenchError> {
 mod tests {
     use super::*;
     use crate::live::programs::compiled::has_sparsehash;
-    use crate::live::programs::testing::{skip, works};
+    use crate::live::programs::testing::{not_here, works};
 
     #[test]
     fn keys_are_looked_up() {
         if !has_sparsehash() {
-            skip("keys_are_looked_up: there is no g++ or no sparsehash here");
+            not_here("sparsehash");
             return;
         }
         works(&mut start(3, Hot::UNIFORM).expect("starts"));

@@ -17,6 +17,12 @@ pub(super) fn skip(line: &str) {
     }
 }
 
+/// Says that a test is not done because of a package that only benchmarks install, when they need it. It is not counted:
+/// skipped are tests that a machine cannot run.
+pub(super) fn not_here(what: &str) {
+    eprintln!("not tried: {what} is not installed");
+}
+
 /// It goes, says how fast, stops, and goes on.
 pub(super) fn works(program: &mut dyn Program) {
     for _ in 0..2 {
