@@ -14,6 +14,7 @@ pub mod figure_10;
 pub mod figure_8;
 mod host;
 pub mod hot_first;
+pub mod latency;
 mod managed;
 pub mod many_processes;
 pub mod no_gain;
@@ -21,6 +22,7 @@ pub mod one_tib;
 mod primitives;
 mod probe;
 pub mod programs;
+pub mod real_programs;
 pub mod recovery;
 mod redis_server;
 pub mod report;
@@ -62,7 +64,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 22] = [
+pub const EXPERIMENTS: [Experiment; 24] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -152,6 +154,16 @@ pub const EXPERIMENTS: [Experiment; 22] = [
         name: "table-5",
         shows: "how evenly three equal programs are served while promotion goes on, by policy",
         run: table_5::run,
+    },
+    Experiment {
+        name: "programs",
+        shows: "what huge pages gain Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB",
+        run: real_programs::run,
+    },
+    Experiment {
+        name: "latency",
+        shows: "how long Redis and memcached take to answer while they grow, by system",
+        run: latency::run,
     },
     Experiment {
         name: "no-gain",

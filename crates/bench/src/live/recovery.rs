@@ -9,7 +9,7 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::promote_all;
 use super::programs::speed::measure;
-use super::programs::{Kind, Program};
+use super::programs::{Hot, Kind, Program};
 use super::report::{Report, median};
 use super::systems::{Pace, Promoting, System};
 use super::watch::watch;
@@ -26,12 +26,7 @@ const SAME: [System; 4] = [
     System::HawkeyeG,
     System::Hawkeye,
 ];
-const OWN: [System; 4] = [
-    System::ThpShipped,
-    System::ThpPaced,
-    System::HawkeyeG,
-    System::Hawkeye,
-];
+const OWN: [System; 3] = [System::ThpShipped, System::ThpPaced, System::Hawkeye];
 /// A program has recovered when it has so much of what huge pages can gain, in per cent.
 const RECOVERED_PERCENT: f64 = 80.0;
 const STEP: Duration = Duration::from_millis(300);
@@ -48,7 +43,7 @@ struct Sizes {
     fragmented: bool,
 }
 
-/// 2 GiB each, a tenth of it hot; 16 promotions a second, or each system's own pace.
+/// 1 GiB each, a part of it hot; 16 promotions a second, or each system's own pace.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -59,26 +54,26 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             fragmented: false,
         },
         Scale::Full => Sizes {
-            mib: 2048,
+            mib: 1024,
             regions_per_s: 16.0,
-            length: Duration::from_secs(64),
+            length: Duration::from_secs(40),
             steps: 11,
             fragmented: true,
         },
     };
     let mut report = Report::new("recovery");
-    for kind in subjects(scale) {
-        need_bytes(kind.resident_bytes(sizes.mib))?;
+    for subject in subjects(scale).iter().copied() {
+        need_bytes(subject.kind().resident_bytes(sizes.mib))?;
         compare(
             host,
-            kind,
+            subject,
             Pace::Same(sizes.regions_per_s),
             &SAME,
             sizes,
             &mut report,
         )?;
         if scale == Scale::Full {
-            compare(host, kind, Pace::Own, &OWN, sizes, &mut report)?;
+            compare(host, subject, Pace::Own, &OWN, sizes, &mut report)?;
         }
     }
     System::Base.prepare(host)?;
@@ -97,7 +92,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
 
 fn compare(
     host: &mut Host,
-    kind: Kind,
+    subject: Subject,
     pace: Pace,
     systems: &[System],
     sizes: Sizes,
@@ -109,8 +104,8 @@ fn compare(
         Pace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let (curve, promoting) = race(host, kind, *system, pace, sizes)?;
-        let what = format!("{}, {at_pace}, {}", kind.name(), system.name());
+        let (curve, promoting) = race(host, subject, *system, pace, sizes)?;
+        let what = format!("{}, {at_pace}, {}", subject.kind().name(), system.name());
         let reached = curve.reached_s(RECOVERED_PERCENT);
         report.row(
             format!("{what}: recovered after"),
@@ -134,7 +129,7 @@ fn compare(
         });
     }
     report.panels.push(Panel {
-        title: format!("{}, {at_pace}", kind.name()),
+        title: format!("{}, {at_pace}", subject.kind().name()),
         y_label: "share of the gain (%)".to_owned(),
         content: Content::Lines {
             x_label: "time (s)".to_owned(),
@@ -147,7 +142,7 @@ fn compare(
 /// One program under one system, from its start in fragmented memory to all of it huge.
 fn race(
     host: &mut Host,
-    kind: Kind,
+    subject: Subject,
     system: System,
     pace: Pace,
     sizes: Sizes,
@@ -157,7 +152,7 @@ fn race(
         true => Some(Fragmented::new(host)?),
         false => None,
     };
-    let mut program = kind.start(host, sizes.mib)?;
+    let mut program = subject.start(host, sizes.mib)?;
     program.go()?;
     let base_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
     let pid = program.pid();
@@ -184,9 +179,46 @@ fn steady(program: &mut dyn Program, steps: usize) -> Result<f64, BenchError> {
     Ok(median(&rates?))
 }
 
-fn subjects(_scale: Scale) -> Vec<Kind> {
-    vec![Kind::Reader {
-        name: "hot-spot",
-        words: "hot-spot --hot-mib 200 --hot-percent 99",
-    }]
+/// Programs of which a part is hot: one of ours, some with nine of ten questions about a tenth of their keys, and some that are as they are (a
+/// solver's vectors beside its matrix, a graph's ranks beside its edges).
+fn subjects(scale: Scale) -> &'static [Subject] {
+    const ALL: [Subject; 7] = [
+        Subject::AsItIs(Kind::Reader {
+            name: "hot-spot",
+            words: "hot-spot --hot-mib 100 --hot-percent 90",
+        }),
+        Subject::HotKeys(Kind::Redis),
+        Subject::HotKeys(Kind::Memcached),
+        Subject::HotKeys(Kind::JavaHashMap),
+        Subject::HotKeys(Kind::Sparsehash),
+        Subject::AsItIs(Kind::Cg),
+        Subject::AsItIs(Kind::Graph),
+    ];
+    match scale {
+        Scale::Quick => &ALL[..1],
+        Scale::Full => &ALL,
+    }
+}
+
+/// A program to watch.
+#[derive(Clone, Copy)]
+enum Subject {
+    AsItIs(Kind),
+    /// With a tenth of its keys hot.
+    HotKeys(Kind),
+}
+
+impl Subject {
+    fn kind(self) -> Kind {
+        match self {
+            Self::AsItIs(kind) | Self::HotKeys(kind) => kind,
+        }
+    }
+
+    fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
+        match self {
+            Self::AsItIs(kind) => kind.start(host, mib),
+            Self::HotKeys(kind) => kind.start_hot(mib, Hot::TENTH),
+        }
+    }
 }

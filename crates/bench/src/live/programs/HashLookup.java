@@ -14,32 +14,31 @@ public final class HashLookup {
     private final long[] slots;
     private final int mask;
     private final int entries;
+    /** The entries from here on are hot. */
+    private final int cold;
+    private final int hotQuestionsPercent;
 
     private volatile boolean going;
 
-    private HashLookup(int slotCount) {
+    private HashLookup(int slotCount, int hotKeysPercent, int hotQuestionsPercent) {
         slots = new long[2 * slotCount];
         mask = slotCount - 1;
         entries = slotCount / 2;
+        cold = entries - Math.max(1, (int) ((long) entries * hotKeysPercent / 100));
+        this.hotQuestionsPercent = hotQuestionsPercent;
         for (int i = 0; i < entries; i++) {
             put(key(i), i);
         }
     }
 
-    /** The finalizer of splitmix64: one to one, so that different numbers make different keys. */
-    private static long mix(long x) {
-        x = (x ^ (x >>> 30)) * 0xbf58476d1ce4e5b9L;
-        x = (x ^ (x >>> 27)) * 0x94d049bb133111ebL;
-        return x ^ (x >>> 31);
-    }
-
-    /** The key of entry i; never 0, which only 0 is mixed to. */
+    /** The key of entry i; never 0. */
     private static long key(int i) {
-        return mix(i + 1L);
+        return i + 1L;
     }
 
+    /** As java.util.HashMap does with a Long, but for room to its neighbour: keys in a row lie in a row. */
     private int home(long key) {
-        return (int) (key >>> 20) & mask;
+        return (int) (2 * key) & mask;
     }
 
     private void put(long key, long value) {
@@ -62,11 +61,21 @@ public final class HashLookup {
         return slots[2 * slot + 1];
     }
 
+    private static long next(long random) {
+        return random * 6364136223846793005L + 1442695040888963407L;
+    }
+
+    private static int below(long random, int bound) {
+        return (int) (((random >>> 32) * bound) >>> 32);
+    }
+
     /** Looks up count random keys; returns the state of the random numbers. */
     private long lookUp(long random, int count) {
         for (int i = 0; i < count; i++) {
-            random = random * 6364136223846793005L + 1442695040888963407L;
-            int entry = (int) (((random >>> 32) * entries) >>> 32);
+            random = next(random);
+            boolean hot = cold == 0 || below(random, 100) < hotQuestionsPercent;
+            random = next(random);
+            int entry = hot ? cold + below(random, entries - cold) : below(random, cold);
             if (get(key(entry)) != entry) {
                 throw new IllegalStateException("entry " + entry + " is not in the map");
             }
@@ -127,10 +136,14 @@ public final class HashLookup {
         }
     }
 
-    /** The argument: size of the map in MiB, a power of two up to 8192. */
+    /**
+     * The arguments: size of the map in MiB, a power of two up to 8192; how many of the keys, those stored last, are hot
+     * and how many of the questions are about those, in per cent.
+     */
     public static void main(String[] arguments) throws InterruptedException {
         long bytes = Long.parseLong(arguments[0]) << 20;
-        HashLookup map = new HashLookup((int) (bytes / 16));
+        HashLookup map = new HashLookup(
+                (int) (bytes / 16), Integer.parseInt(arguments[1]), Integer.parseInt(arguments[2]));
         say("{\"event\":\"ready\",\"pid\":" + ProcessHandle.current().pid() + ",\"start\":0,\"bytes\":" + bytes
                 + ",\"hot_start\":0,\"huge_bytes\":0,\"execs\":0}");
         map.run();

@@ -1,14 +1,17 @@
 //! Tests of the client, against a server that knows one value and loses it after a while.
 
 use super::*;
-use std::io::BufRead;
+use crate::live::programs::dialect::Dialect;
+use crate::live::programs::hot::Hot;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const QUESTIONS: Questions = Questions {
     dialect: Dialect::Memcached,
     keys: 100,
     value_bytes: 3,
+    hot: Hot::UNIFORM,
     pause: Duration::ZERO,
 };
 

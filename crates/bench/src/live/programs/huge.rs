@@ -4,13 +4,14 @@ use crate::live::BenchError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::{LinuxError, mappings, pagemap, remote_advice};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionSample};
+use std::ops::Range;
 
 /// Pages that were just touched may still be on their way to the LRU list: what is refused once may be
 /// had the next time.
 const TRIES: usize = 3;
 
-/// Makes every populated region of a process huge that can be; returns the share of its memory under huge
-/// pages afterwards, in per cent.
+/// Makes every populated region of a process huge that can be, memory that it shares with others included;
+/// returns the share of its memory under huge pages afterwards, in per cent.
 pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
@@ -34,5 +35,51 @@ pub fn huge_percent(pid: u32) -> Result<f64, BenchError> {
 
 fn regions(pid: u32) -> Result<Vec<RegionSample>, BenchError> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
-    Ok(pagemap::population(pid, &eligible.ranges)?)
+    let mut regions = pagemap::population(pid, &eligible.ranges)?;
+    regions.extend(pagemap::population(pid, &shared(pid)?)?);
+    Ok(regions)
+}
+
+/// Whole regions of anonymous memory that a process shares with others, such as PostgreSQL's buffers. The manager
+/// passes it over.
+fn shared(pid: u32) -> Result<Vec<Range<u64>>, BenchError> {
+    let path = format!("/proc/{pid}/maps");
+    let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
+    Ok(maps.lines().filter_map(shared_regions).collect())
+}
+
+/// Those of a line of `/proc/PID/maps`.
+fn shared_regions(line: &str) -> Option<Range<u64>> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let writable_and_shared = words.next()? == "rw-s";
+    let name = words.nth(3)?;
+    if !writable_and_shared || name != "/dev/zero" {
+        return None;
+    }
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    let mapping = mappings::Mapping {
+        range: address(start)?..address(end)?,
+        flags: 0,
+        file_backed: true,
+    };
+    Some(mapping.regions()).filter(|regions| !regions.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_anonymous_memory_counts_as_shared() {
+        let regions = |line: &str| shared_regions(line);
+        let buffers = "7f0000100000-7f0000700000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";
+        assert_eq!(regions(buffers), Some(0x7f00_0020_0000..0x7f00_0060_0000));
+        let small = "7f0000100000-7f0000200000 rw-s 00000000 00:01 1055 /dev/zero (deleted)";
+        assert_eq!(regions(small), None);
+        let file = "7f0000100000-7f0000700000 rw-s 00000000 fd:01 77 /var/lib/some-file";
+        assert_eq!(regions(file), None);
+        let private = "7f0000100000-7f0000700000 rw-p 00000000 00:00 0";
+        assert_eq!(regions(private), None);
+    }
 }

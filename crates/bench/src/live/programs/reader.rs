@@ -3,6 +3,8 @@
 use super::Program;
 use crate::live::{BenchError, Host};
 use crate::workload::{Request, Workload};
+use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
 
 /// One of them.
@@ -17,6 +19,13 @@ pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader, BenchE
     Reader::ready(host.start(&words)?)
 }
 
+/// The command for one that is not ours.
+pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    hawkeye_linux::stop::let_signals_through(&mut command);
+    command
+}
+
 impl Reader {
     /// Waits until the program has its data; it must not begin to work by itself.
     pub(super) fn ready(mut workload: Workload) -> Result<Self, BenchError> {
@@ -27,6 +36,15 @@ impl Reader {
     /// One that is known to have them.
     pub(super) fn of(workload: Workload, pid: u32) -> Self {
         Self { workload, pid }
+    }
+
+    /// Tells it something and waits until it has answered.
+    pub(super) fn request(
+        &mut self,
+        request: Request,
+        timeout: Duration,
+    ) -> Result<(), BenchError> {
+        Ok(self.workload.request(request, timeout).map(drop)?)
     }
 }
 

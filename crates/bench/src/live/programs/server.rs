@@ -1,8 +1,11 @@
 //! Servers of keys and values, each with a client of ours on a unix socket.
 
-use super::client::{Client, Questions};
+use super::client::Client;
+use super::connection::Questions;
 use super::cores::Cores;
 use super::dialect::Dialect;
+use super::hot::Hot;
+use super::latency::{Latencies, Pace, latencies};
 use super::{Program, packages};
 use crate::live::BenchError;
 use nix::sys::prctl::set_pdeathsig;
@@ -42,10 +45,12 @@ pub(super) struct Server {
     // The client goes first: its questions would find nobody.
     client: Client,
     process: Process,
+    /// What is stored: grows with what is inserted.
+    questions: Questions,
 }
 
 /// Redis with values of 4 KiB.
-pub(super) fn redis(mib: u64, load: Load) -> Result<Server, BenchError> {
+pub(super) fn redis(mib: u64, hot: Hot, load: Load) -> Result<Server, BenchError> {
     packages::need("redis-server", "redis-server")?;
     let socket = Socket::new("redis");
     let mut command = Command::new("redis-server");
@@ -58,13 +63,14 @@ pub(super) fn redis(mib: u64, load: Load) -> Result<Server, BenchError> {
         dialect: Dialect::Redis,
         keys: (mib << 20) / REDIS_VALUE_BYTES as u64,
         value_bytes: REDIS_VALUE_BYTES,
+        hot,
         pause: load.pause(),
     };
     Server::start(command, socket, questions)
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn memcached(mib: u64) -> Result<Server, BenchError> {
+pub(super) fn memcached(mib: u64, hot: Hot) -> Result<Server, BenchError> {
     packages::need("memcached", "memcached")?;
     let socket = Socket::new("memcached");
     let mut command = Command::new("memcached");
@@ -76,6 +82,7 @@ pub(super) fn memcached(mib: u64) -> Result<Server, BenchError> {
         dialect: Dialect::Memcached,
         keys: (mib << 20) / MEMCACHED_VALUE_BYTES as u64,
         value_bytes: MEMCACHED_VALUE_BYTES,
+        hot,
         pause: Duration::ZERO,
     };
     Server::start(command, socket, questions)
@@ -107,6 +114,7 @@ impl Server {
         Ok(Self {
             client: Client::connect(&process.socket.path, questions, cores)?,
             process,
+            questions,
         })
     }
 }
@@ -132,10 +140,17 @@ impl Program for Server {
         let answers = self.client.answers()? - before;
         Ok(answers as f64 / begun.elapsed().as_secs_f64())
     }
+
+    fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {
+        let cores = Cores::divided();
+        let latencies = latencies(&self.process.socket.path, self.questions, pace, cores)?;
+        self.questions.keys += latencies.inserted;
+        Ok(Some(latencies))
+    }
 }
 
 /// Has the server end with the thread that starts it, even where that is killed: it holds gigabytes.
-fn die_with_us(command: &mut Command) {
+pub(super) fn die_with_us(command: &mut Command) {
     // SAFETY: between fork and exec nothing is done but one system call.
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
@@ -200,6 +215,39 @@ impl Drop for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::programs::testing::{not_here, works};
+
+    /// It answers pipelined questions, and single ones at a pace.
+    fn try_out(mut server: Server) {
+        works(&mut server);
+        let pace = Pace {
+            length: Duration::from_millis(200),
+            questions_per_s: 200.0,
+            writes_percent: 50,
+        };
+        for _ in 0..2 {
+            let answers = server.latencies(pace).expect("answers").expect("can");
+            assert_eq!(answers.questions, 40);
+            assert!((1..40).contains(&answers.inserted), "{answers:?}");
+        }
+        works(&mut server);
+    }
+
+    #[test]
+    fn redis_answers() {
+        if !packages::is_there("redis-server") {
+            return not_here("Redis");
+        }
+        try_out(redis(4, Hot::TENTH, Load::Full).expect("starts"));
+    }
+
+    #[test]
+    fn memcached_answers() {
+        if !packages::is_there("memcached") {
+            return not_here("memcached");
+        }
+        try_out(memcached(4, Hot::TENTH).expect("starts"));
+    }
 
     #[test]
     fn a_server_that_ends_at_once_is_told() {
@@ -207,6 +255,7 @@ mod tests {
             dialect: Dialect::Redis,
             keys: 1,
             value_bytes: 1,
+            hot: Hot::UNIFORM,
             pause: Duration::ZERO,
         };
         let started = Server::start(Command::new("false"), Socket::new("false"), questions);

@@ -1,0 +1,202 @@
+//! How long a server takes to answer single questions that come at a fixed pace, whether it has answered the last
+//! one or not.
+
+use super::connection::{Connection, Questions, SILENCE};
+use super::cores::Cores;
+use crate::live::BenchError;
+use crate::workload::Rng;
+use hawkeye_linux::LinuxError;
+use hdrhistogram::Histogram;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::prctl::set_timerslack;
+use nix::sys::time::TimeSpec;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// When questions come, and what they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// For how long they come.
+    pub length: Duration,
+    /// So many come per second, at equal distances. The server must be able to answer more.
+    pub questions_per_s: f64,
+    /// So many of them insert a new key, 0-100 %; the others ask for one that is there.
+    pub writes_percent: u8,
+}
+
+/// How long answers took from when their question was due: what waits behind a slow one counts as slow, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latencies {
+    /// Questions asked; each was answered.
+    pub questions: u64,
+    /// Of them, keys inserted.
+    pub inserted: u64,
+    /// Half of the answers took no longer, in microseconds.
+    pub p50_us: f64,
+    /// 99 of 100 took no longer.
+    pub p99_us: f64,
+    /// 999 of 1000 took no longer.
+    pub p999_us: f64,
+    /// The longest.
+    pub longest_us: f64,
+}
+
+/// Connections, each with one question in flight: what is due while none is free waits here.
+const CONNECTIONS: usize = 32;
+/// Significant digits of latencies.
+const DIGITS: u8 = 3;
+/// A server that has not answered all after this many times the length can't keep the pace.
+const LATEST: u32 = 3;
+
+/// Asks a server and waits for all answers; keys from `questions.keys` on are inserted.
+///
+/// # Errors
+/// It can't keep the pace, or answers something else.
+pub(super) fn latencies(
+    socket: &Path,
+    questions: Questions,
+    pace: Pace,
+    cores: Option<Cores>,
+) -> Result<Latencies, BenchError> {
+    // A thread of its own, which may wake as precisely as it can.
+    let asking = || {
+        let _on_its_core = cores.map(|cores| cores.client.stay());
+        let _ = set_timerslack(1);
+        Asker::new(socket, questions, pace)?.run()
+    };
+    std::thread::scope(|scope| {
+        let panicked = |_| BenchError::Impossible("the client's thread panicked".into());
+        scope.spawn(asking).join().map_err(panicked)?
+    })
+}
+
+struct Asker {
+    questions: Questions,
+    pace: Pace,
+    connections: Vec<Connection>,
+    /// Which of them have nothing to do.
+    free: Vec<usize>,
+    /// Which of them wait for an answer, and since when it is due.
+    busy: Vec<(usize, Instant)>,
+    rng: Rng,
+    inserted: u64,
+    nanoseconds: Histogram<u64>,
+}
+
+impl Asker {
+    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self, BenchError> {
+        let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
+            .map(|_| Connection::open(socket, questions))
+            .collect();
+        Ok(Self {
+            questions,
+            pace,
+            connections: connections?,
+            free: (0..CONNECTIONS).collect(),
+            busy: Vec::new(),
+            rng: Rng::new(2, 0),
+            inserted: 0,
+            nanoseconds: Histogram::new(DIGITS).map_err(uncountable)?,
+        })
+    }
+
+    fn run(mut self) -> Result<Latencies, BenchError> {
+        let Pace {
+            length,
+            questions_per_s,
+            ..
+        } = self.pace;
+        let count = (length.as_secs_f64() * questions_per_s) as u64;
+        let begun = Instant::now();
+        let due =
+            |question: u64| begun + Duration::from_secs_f64(question as f64 / questions_per_s);
+        let mut asked = 0;
+        while asked < count || !self.busy.is_empty() {
+            let now = Instant::now();
+            if now > begun + length * LATEST + SILENCE {
+                return Err(BenchError::Impossible(format!(
+                    "the server does not keep up with {questions_per_s:.0} questions per second"
+                )));
+            }
+            while asked < count && due(asked) <= now {
+                let Some(connection) = self.free.pop() else {
+                    break;
+                };
+                self.ask(connection)?;
+                self.busy.push((connection, due(asked)));
+                asked += 1;
+            }
+            let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
+            self.wait(next)?;
+        }
+        Ok(self.latencies(asked))
+    }
+
+    fn ask(&mut self, connection: usize) -> Result<(), BenchError> {
+        let connection = &mut self.connections[connection];
+        if self.rng.below(100) < usize::from(self.pace.writes_percent) {
+            self.inserted += 1;
+            connection.store(self.questions.keys + self.inserted - 1)
+        } else {
+            connection.ask(1, &mut self.rng)
+        }
+    }
+
+    /// Waits until a question is due or there are answers, which are counted.
+    fn wait(&mut self, next: Option<Instant>) -> Result<(), BenchError> {
+        let most = next.map_or(SILENCE, |due| due.saturating_duration_since(Instant::now()));
+        let mut polled: Vec<_> = self
+            .busy
+            .iter()
+            .map(|(at, _)| PollFd::new(self.connections[*at].as_fd(), PollFlags::POLLIN))
+            .collect();
+        let ready = ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None);
+        let ready = ready.map_err(|errno| LinuxError::Call {
+            call: "waiting for answers",
+            errno,
+        })?;
+        if ready == 0 && next.is_none() {
+            let silence = SILENCE.as_secs();
+            let message = format!("the server said nothing for {silence} s");
+            return Err(BenchError::Impossible(message));
+        }
+        let answered: Vec<bool> = polled
+            .iter()
+            .map(|one| one.any().unwrap_or(false))
+            .collect();
+        let mut waiting = Vec::with_capacity(self.busy.len());
+        for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
+            if answered {
+                self.connections[at].read_answers()?;
+                let nanoseconds = due.elapsed().as_nanos() as u64;
+                self.nanoseconds.record(nanoseconds).map_err(uncountable)?;
+                self.free.push(at);
+            } else {
+                waiting.push((at, due));
+            }
+        }
+        self.busy = waiting;
+        Ok(())
+    }
+
+    fn latencies(&self, questions: u64) -> Latencies {
+        let us = |share| self.nanoseconds.value_at_quantile(share) as f64 / 1e3;
+        Latencies {
+            questions,
+            inserted: self.inserted,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+            longest_us: self.nanoseconds.max() as f64 / 1e3,
+        }
+    }
+}
+
+fn uncountable(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Impossible(format!("latencies can't be counted: {error}"))
+}
+
+#[cfg(test)]
+#[path = "latency_tests.rs"]
+mod tests;

@@ -1,0 +1,36 @@
+//! What tests of programs share.
+
+use super::Program;
+use std::io::Write;
+use std::time::Duration;
+
+/// A line for the count of skipped tests (scripts/test.sh).
+pub(super) fn skip(line: &str) {
+    eprintln!("SKIPPED {line}");
+    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
+        let mut file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("opens");
+        writeln!(file, "{line}").expect("notes the skipped test");
+    }
+}
+
+/// Says that a test is not done because of a package that only benchmarks install, when they need it. It is not counted:
+/// skipped are tests that a machine cannot run.
+pub(super) fn not_here(what: &str) {
+    eprintln!("not tried: {what} is not installed");
+}
+
+/// It goes, says how fast, stops, and goes on.
+pub(super) fn works(program: &mut dyn Program) {
+    for _ in 0..2 {
+        program.go().expect("goes");
+        let rate = program
+            .rate(Duration::from_millis(200))
+            .expect("says its rate");
+        assert!(rate > 0.0);
+        program.stop().expect("stops");
+    }
+}
