@@ -57,7 +57,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         },
         Scale::Full => Sizes {
             limit_mib: 8192,
-            pause: Duration::from_secs(60),
+            pause: Duration::from_secs(30),
         },
     };
     need_bytes(sizes.limit_mib << 20)?;
