@@ -128,7 +128,8 @@ fn need_duckdb() -> Result<(), BenchError> {
     std::fs::create_dir_all(folder).map_err(LinuxError::file("creating", folder))?;
     let mut pip = Command::new(INTERPRETER);
     pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"])
-        .args(["--target", FROM_PYPI, "duckdb>=1.1,<3"])
+        .args(["--root-user-action", "ignore", "--target", FROM_PYPI])
+        .arg("duckdb>=1.1,<3")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let status = pip.status().map_err(|source| BenchError::Program {

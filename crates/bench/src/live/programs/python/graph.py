@@ -9,39 +9,37 @@ from scipy.sparse.csgraph import breadth_first_order
 EDGES_PER_VERTEX = 16
 # An entry of the matrix, and what is kept per vertex, shared by its edges.
 EDGE_BYTES = 12 + 64 // EDGES_PER_VERTEX
+# Edges generated at a time.
 CHUNK = 1 << 18
 DAMPING = 0.85
-# Graph500's A, B, C, D are .57, .19, .19, .05, here in 256ths: where a bit of an edge's source is 1, and where the same
-# bit of its target is, given that of the source.
-SOURCE_ONE = 61
-TARGET_ONE = np.array([64, 53], dtype=np.uint8)
-
-
-def bits(count, below, rng):
-    return rng.integers(0, 256, count, dtype=np.uint8) < below
+# Graph500's A, B, C, D: how often the same bit of an edge's source and target is 00, 01, 10, 11.
+A, B, C, D = 0.57, 0.19, 0.19, 0.05
 
 
 def kronecker(scale, edges, rng):
-    """Its adjacency matrix by rows: the sources decide how many edges each vertex has, then targets are drawn for them."""
+    """The adjacency matrix of a graph with about so many edges, row by row: first how many edges each vertex has, which its
+    bits decide, then their targets, bit by bit."""
     vertices = 1 << scale
-    degrees = np.zeros(vertices, dtype=np.int64)
-    for at in range(0, edges, vertices):
-        count = min(vertices, edges - at)
-        sources = np.zeros(count, dtype=np.int32)
-        for level in range(scale):
-            sources |= bits(count, SOURCE_ONE, rng).astype(np.int32) << level
-        degrees += np.bincount(sources, minlength=vertices)
+    expected = np.full(1, float(edges))
+    for _ in range(scale):
+        expected = np.concatenate([expected * (A + B), expected * (C + D)])
+    degrees = rng.poisson(expected)
     starts = np.zeros(vertices + 1, dtype=np.int32)
     np.cumsum(degrees, out=starts[1:])
-    targets = np.empty(edges, dtype=np.int32)
-    for at in range(0, edges, CHUNK):
-        places = np.arange(at, min(at + CHUNK, edges), dtype=np.int32)
-        sources = (np.searchsorted(starts, places, side="right") - 1).astype(np.int32)
-        chunk = np.zeros(len(places), dtype=np.int32)
+    targets = np.zeros(starts[-1], dtype=np.int32)
+    # Where a bit of the target is 1, in 256ths: it depends on the same bit of the source.
+    at_zero, at_one = round(256 * B / (A + B)), round(256 * D / (C + D))
+    first = 0
+    while first < vertices:
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + CHUNK)) - 1)
+        sources = np.repeat(np.arange(first, last, dtype=np.int32), degrees[first:last])
+        chunk = targets[starts[first] : starts[last]]
         for level in range(scale):
-            chunk |= bits(len(places), TARGET_ONE[(sources >> level) & 1], rng).astype(np.int32) << level
-        targets[at : at + len(places)] = chunk
-    return csr_matrix((np.ones(edges), targets, starts), shape=(vertices, vertices), copy=False), degrees
+            bit = (sources >> level).astype(np.uint8) & 1
+            ones = rng.integers(0, 256, len(sources), dtype=np.uint8) < at_zero - bit * (at_zero - at_one)
+            chunk |= ones.astype(np.int32) << level
+        first = last
+    return csr_matrix((np.ones(len(targets)), targets, starts), shape=(vertices, vertices), copy=False), degrees
 
 
 def program(console, mib):
@@ -58,7 +56,7 @@ def program(console, mib):
         traversed = int(degrees[reached].sum())
         # Along the edges backwards: the ranks of the graph with its edges turned round.
         ranks = DAMPING * (graph @ (ranks / np.maximum(degrees, 1))) + (1 - DAMPING) / vertices
-        console.worked(traversed + edges)
+        console.worked(traversed + graph.nnz)
 
 
 console.run(program)
