@@ -1,6 +1,9 @@
 //! `hawkeye run`.
 
-use crate::common::{HAWKEYE, machine, signal, until, wait};
+use crate::common::{HAWKEYE, machine, read_json, signal, skip, until, wait};
+use hawkeye_bench::live::MemoryCgroup;
+use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -123,4 +126,39 @@ fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
     let (_, sequential) =
         machine.run_workload(options, "sequential --mib 256 --pages base --seconds 10");
     assert_eq!(sequential["promoted"], 0, "{sequential}");
+}
+
+/// A container's own manager: both in one cgroup, which is nearly full of what the program does not use.
+#[test]
+fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
+    let Some(machine) = machine("inside_a_cgroup_memory_is_taken_back_before_its_limit") else {
+        return;
+    };
+    let Ok(group) = MemoryCgroup::new("hawkeye-live-run", 200 << 20) else {
+        skip("inside_a_cgroup", "no cgroup can be made here");
+        return;
+    };
+    let json = machine.state.join("inside.json");
+    // More than the limit, of which it uses a fifth.
+    let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
+    let words = format!(
+        "run --policy none --cpu 100 --json {} -- {HAWKEYE} {workload}",
+        json.display()
+    );
+    let mut manager = group
+        .command(Path::new(HAWKEYE), &words)
+        .env("HAWKEYE_STATE_DIR", &machine.state)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let mut input = manager.stdin.take().expect("is a pipe");
+    input.write_all(b"go\n").expect("goes");
+    // It ends otherwise where a byte is wrong, and by a signal at the limit.
+    assert_eq!(wait(&mut manager, Duration::from_secs(60)), Some(0));
+    let summary = read_json(&json).expect("a summary");
+    assert!(
+        summary["recovered_bytes"].as_u64() >= Some(80 << 20),
+        "{summary}"
+    );
 }

@@ -197,14 +197,25 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
     };
     let child = ThrowAway::spawn()?;
     let region = child.region(0);
+    // Few huge pages would stay in the TLB.
+    child.want_base()?;
     child.touch()?;
     if let Err(error) = access_bits::clear(child.handle.id.pid) {
         return Ok((Checked::Fails(error.to_string()), Duration::ZERO));
     }
-    let cleared = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let mut accessed = || -> Result<u16, LinuxError> {
+        Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
+    };
+    let cleared = accessed()?;
     let after_clear = child.read()?;
-    let set = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let mut set = accessed()?;
     let again = child.read()?;
+    if set < PAGES_PER_REGION / 2 {
+        // Some processors (and QEMU) keep that many base pages in the TLB too.
+        child.leave_tlb()?;
+        child.read()?;
+        set = accessed()?;
+    }
     let checked = match (cleared, set) {
         (0, PAGES_PER_REGION) => Ok(()),
         // Translations that stayed in the TLB are not marked again.
@@ -219,7 +230,10 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
 
 fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> {
     let child = ThrowAway::spawn()?;
+    // Where huge pages are `always` there would be nothing to collapse; what wants none is not collapsed.
+    child.want_base()?;
     child.touch()?;
+    child.want_huge()?;
     if let Err(error) = remote_advice::collapse(&child.handle, child.region(0)) {
         return Ok(Checked::Fails(error.to_string()));
     }
