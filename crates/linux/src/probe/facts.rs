@@ -401,8 +401,8 @@ fn try_damon() -> Result<Checked, LinuxError> {
     let pid = child.handle.id.pid;
     let session = match Damon::default().start(pid, &regions, Window::lasting(SESSION)) {
         Ok(session) => session,
-        Err(DamonError::InUse { .. } | DamonError::Exclusive(_)) => {
-            return Ok(Checked::NotTried("DAMON is in use by somebody else".into()));
+        Err(error @ (DamonError::InUse { .. } | DamonError::Exclusive(_))) => {
+            return Ok(Checked::NotTried(error.to_string()));
         }
         Err(error) => return Ok(Checked::Fails(error.to_string())),
     };
