@@ -183,7 +183,7 @@ def main():
         [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")],
     )
     hard = "torture::no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible"
-    print("The torture, 60 s with 8 threads over 2 GiB, every byte of which is checked:\n")
+    print("The torture, 40 s with 8 threads over 2 GiB, every byte of which is checked:\n")
     table(["kernel", "done meanwhile"], [[k.name, k.tests[hard][1] or k.tests[hard][0]] for k in kernels])
     everything = sorted({name for k in kernels for name in k.tests})
     odd = [n for n in everything if any(k.tests.get(n, ("missing", ""))[0] != "passed" for k in kernels)]

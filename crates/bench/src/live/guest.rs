@@ -7,7 +7,6 @@ use super::error::BenchError;
 use super::programs::packages;
 use crate::workload::Workload;
 use cpio::newc::{Builder, ModeFileType};
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Makes one whose only program is `program`, with the libraries that it has loaded if it is this process's own.
+    /// Makes one whose only program is `program`, with the libraries that it needs.
     ///
     /// # Errors
     /// QEMU or a kernel is missing, or the guest's files could not be written.
@@ -99,7 +98,7 @@ fn kernel(program: &Path) -> Result<PathBuf, BenchError> {
     })
 }
 
-/// An archive for the kernel to unpack: the program, the libraries that this process uses, and what loads them.
+/// An archive for the kernel to unpack: the program, the libraries that it needs, and what loads them.
 fn write_initramfs(program: &Path, to: &Path) -> io::Result<()> {
     let mut inputs: Vec<(Builder, Box<dyn ReadSeek>)> = vec![(
         entry(LIBRARIES, ModeFileType::Directory),
@@ -113,15 +112,14 @@ fn write_initramfs(program: &Path, to: &Path) -> io::Result<()> {
         Ok(())
     };
     add(program, "program")?;
-    for library in loaded_libraries(&fs::read_to_string("/proc/self/maps")?) {
-        let path = Path::new(&library);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = if name.starts_with("ld-") {
-            "loader".into()
-        } else {
-            name
-        };
-        add(path, &format!("{LIBRARIES}/{name}"))?;
+    // What its loader would load, in its own words, which ldd shows too.
+    let mut listing = Command::new(program);
+    let listing = listing.env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
+    for library in libraries(&String::from_utf8_lossy(&listing.stdout)) {
+        add(
+            Path::new(&library.path),
+            &format!("{LIBRARIES}/{}", library.name),
+        )?;
     }
     cpio::write_cpio(inputs.into_iter(), File::create(to)?).map(drop)
 }
@@ -133,14 +131,26 @@ fn entry(name: &str, kind: ModeFileType) -> Builder {
     Builder::new(name).mode(0o755).set_mode_file_type(kind)
 }
 
-/// The files of shared objects in `/proc/PID/maps`.
-fn loaded_libraries(maps: &str) -> BTreeSet<String> {
-    let path = |line: &str| line.find('/').map(|at| line[at..].to_owned());
-    let is_library = |path: &String| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        name.contains(".so")
+/// A library by the name that programs ask for it by; the one that loads the others is called `loader`.
+#[derive(Debug, PartialEq, Eq)]
+struct Library {
+    name: String,
+    path: String,
+}
+
+/// Those in a loader's listing. What the kernel brings itself has no path there.
+fn libraries(listing: &str) -> Vec<Library> {
+    let library = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, path) = match words[..] {
+            [name, "=>", path, _] => (name, path),
+            [path, _] if path.starts_with('/') => ("loader", path),
+            _ => return None,
+        };
+        let (name, path) = (name.to_owned(), path.to_owned());
+        Some(Library { name, path })
     };
-    maps.lines().filter_map(path).filter(is_library).collect()
+    listing.lines().filter_map(library).collect()
 }
 
 #[cfg(test)]
@@ -148,20 +158,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_those_that_are_mapped_each_once() {
-        let maps = "\
-55d0-55e0 r--p 00000000 fe:00 1 /work/target/release/hawkeye
-7f00-7f10 r--p 00000000 fe:00 2 /usr/lib/x86_64-linux-gnu/libc.so.6
-7f10-7f20 r-xp 00010000 fe:00 2 /usr/lib/x86_64-linux-gnu/libc.so.6
-7f20-7f30 r--p 00000000 fe:00 3 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2
-7ffe-7fff rw-p 00000000 00:00 0 [stack]
-7fff-8000 rw-p 00000000 00:00 0";
-        let found: Vec<_> = loaded_libraries(maps).into_iter().collect();
+    fn libraries_are_named_as_they_are_asked_for() {
+        let listing = "\
+\tlinux-vdso.so.1 (0x00007ffd0f1fe000)
+\tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f23)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f24)";
+        let library = |name: &str, path: &str| Library {
+            name: name.into(),
+            path: path.into(),
+        };
         assert_eq!(
-            found,
+            libraries(listing),
             [
-                "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-                "/usr/lib/x86_64-linux-gnu/libc.so.6"
+                library("libelf.so.1", "/lib/x86_64-linux-gnu/libelf.so.1"),
+                library("loader", "/lib64/ld-linux-x86-64.so.2"),
             ]
         );
     }
@@ -169,7 +179,7 @@ mod tests {
     #[test]
     fn a_guests_files_are_an_archive_with_all_of_them() {
         let to = std::env::temp_dir().join(format!("hawkeye-guest-test-{}", std::process::id()));
-        write_initramfs(Path::new("/proc/self/exe"), &to).expect("writes");
+        write_initramfs(&std::env::current_exe().expect("is there"), &to).expect("writes");
         let mut rest: Box<dyn Read> = Box::new(File::open(&to).expect("opens"));
         let mut names = Vec::new();
         loop {

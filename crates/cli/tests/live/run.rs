@@ -1,6 +1,9 @@
 //! `hawkeye run`.
 
-use crate::common::{HAWKEYE, machine, read_json, signal, skip, until, wait};
+use crate::common::{
+    HAWKEYE, NO_SWAP_IN_GROUP, machine, machine_at_speed, machine_with_remap, read_json, signal,
+    skip, until, wait,
+};
 use hawkeye_bench::live::MemoryCgroup;
 use std::io::Write;
 use std::path::Path;
@@ -117,7 +120,9 @@ fn children_of_the_program_are_managed_too() {
 
 #[test]
 fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
-    let Some(machine) = machine("by_default_who_gains_is_promoted_and_who_does_not_is_left") else {
+    let Some(machine) =
+        machine_at_speed("by_default_who_gains_is_promoted_and_who_does_not_is_left")
+    else {
         return;
     };
     let options = "--period 2 --window 0.2 --cpu 50";
@@ -131,7 +136,10 @@ fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
 /// A container's own manager: both in one cgroup, which is nearly full of what the program does not use.
 #[test]
 fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
-    let Some(machine) = machine("inside_a_cgroup_memory_is_taken_back_before_its_limit") else {
+    let Some(machine) = machine_with_remap(
+        "inside_a_cgroup_memory_is_taken_back_before_its_limit",
+        NO_SWAP_IN_GROUP,
+    ) else {
         return;
     };
     let Ok(group) = MemoryCgroup::new("hawkeye-live-run", 200 << 20) else {

@@ -1,6 +1,8 @@
 //! The rules that keep users' programs safe. Rule 1 is `torture`, rule 5 the probe's own tests.
 
-use crate::common::{Machine, machine, memory, signal, until, workload};
+use crate::common::{
+    Machine, NO_SWAP_IN_GROUP, machine, machine_with_remap, memory, signal, until, workload,
+};
 use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
 use std::path::Path;
@@ -94,7 +96,8 @@ fn nothing_is_promoted_above_the_high_watermark() {
 
 #[test]
 fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
-    let Some(machine) = machine("a_full_cgroup_holds_promotion") else {
+    let Some(machine) = machine_with_remap("a_full_cgroup_holds_promotion", NO_SWAP_IN_GROUP)
+    else {
         return;
     };
     let Ok(group) = MemoryCgroup::new("hawkeye-live", 100 << 20) else {
