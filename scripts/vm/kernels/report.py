@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""report.py RESULTS...: docs/kernels.md from what test-kernels.sh printed in each virtual machine."""
+"""report.py FOLDER KERNEL...: docs/kernels.md from what test-kernels.sh printed in each virtual machine."""
 
-import datetime
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,13 +11,21 @@ TIMES = re.compile(r"; a first touch after a clear costs \d+ ns")
 
 
 class Kernel:
-    """What was printed in one virtual machine."""
+    """What was printed on one kernel."""
 
-    def __init__(self, path):
+    def __init__(self, folder, kernel):
         self.release = self.enabled = None
         self.tests, self.peers, self.doctor = {}, [], None
+        self.runs = set()
+        for part in ("doctor", "tests", "peers"):
+            self.read((Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
+        if not (self.release and self.doctor and self.tests and self.peers):
+            sys.exit(f"report: the results of {kernel} in {folder} are not whole")
+        self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
+
+    def read(self, text):
         doctor = None
-        for line in Path(path).read_text(errors="replace").splitlines():
+        for line in text.splitlines():
             line = line.rstrip("\r")
             if line == "@doctor":
                 doctor = []
@@ -27,6 +33,8 @@ class Kernel:
                 self.doctor, doctor = json.loads("\n".join(doctor)), None
             elif doctor is not None:
                 doctor.append(line)
+            elif line.startswith("@commit "):
+                self.runs.add(tuple(line.split()[1:]))
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
             elif line.startswith("@test "):
@@ -35,9 +43,6 @@ class Kernel:
             elif line.startswith("@peer "):
                 about, who, what = (part.strip() for part in line.split("|", 2))
                 self.peers.append((about.split()[1], who, what))
-        if not (self.release and self.doctor and self.tests and self.peers):
-            sys.exit(f"report: {path} is not the result of a whole run")
-        self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
 
     @property
     def name(self):
@@ -159,16 +164,14 @@ def table(head, rows):
 
 
 def main():
-    kernels = [Kernel(path) for path in sys.argv[1:]]
-    today = datetime.datetime.now(datetime.timezone.utc).date()
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    kernels = [Kernel(sys.argv[1], name) for name in sys.argv[2:]]
+    runs = sorted({run for kernel in kernels for run in kernel.runs}, key=lambda run: (run[1], run[0]))
+    when = " and ".join(f"{date} (commit {commit})" for commit, date in runs)
     names = [kernel.name for kernel in kernels]
 
     print("# What works on which kernel\n")
     print(
-        f"Written by `make test-kernels` on {today} at commit {commit}: Debian's cloud kernels "
+        f"Written by `make test-kernels` on {when}: Debian's cloud kernels "
         + ", ".join(kernel.release for kernel in kernels)
         + ", each booted in QEMU (no KVM, two emulated processors, 5 GiB, a swap device in zram, cgroup version 2). In each "
         "ran `hawkeye doctor`, every live test, the torture, and the kernel's own managers of huge pages beside ours. "
