@@ -59,11 +59,16 @@ pub fn machine_at_speed(test: &str) -> Option<Machine> {
 /// The same for a test of what only kernels do that give zero pages back without swap; `why` the others don't.
 pub fn machine_with_remap(test: &str, why: &str) -> Option<Machine> {
     let machine = machine(test)?;
-    if doctor()["recovery"] != "split-remaps" {
+    if !remaps() {
         skip(test, why);
         return None;
     }
     Some(machine)
+}
+
+/// Whether zero pages are given back without swap.
+pub fn remaps() -> bool {
+    doctor()["recovery"] == "split-remaps"
 }
 
 /// Why for a cgroup, which has no swap in these tests.
