@@ -62,7 +62,7 @@ def capability(kernel, name):
     words = TIMES.sub("", found["found"])
     if found["available"]:
         return "works" if words == "works" else f"works: {words.removeprefix('works, ')}"
-    return f"absent: {words}"
+    return words if words.startswith("not tried") else f"absent: {words}"
 
 
 def coverage(kernel):
@@ -92,7 +92,7 @@ def sizes(kernel):
     tried = [s for s in kernel.doctor["facts"]["small_pages"] if s["tried"]["outcome"] == "works"]
     if not tried:
         return capability(kernel, "small pages")
-    kib = sorted(s["found"]["page_bytes"] // 1024 for s in tried)
+    kib = sorted(s["page_bytes"] // 1024 for s in tried)
     return f"works: {len(kib)} sizes, {kib[0]} to {kib[-1]} KiB"
 
 

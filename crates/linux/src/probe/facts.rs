@@ -110,7 +110,9 @@ pub fn gather(
     let collapse = try_collapse(tables.as_mut())?;
     let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
     let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
-    let page_out = if host.swap_bytes == 0 {
+    let page_out = if zero_page_remap.works() {
+        Checked::NotTried("the split has given them back already".into())
+    } else if host.swap_bytes == 0 {
         Checked::NotTried("there is no swap and no zram".into())
     } else {
         after(&split, "the split", try_page_out)?
