@@ -173,6 +173,17 @@ def tortured(kernel):
     return f"{outcome}: {promoted} promotions and {split} splits, {verified / 1e9:.1f} GB read back"
 
 
+NOTES = """\
+What that means:
+
+- **Before 6.12** memory is taken back through swap alone. In a cgroup that may not swap (Kubernetes' default) nothing is
+  split, because it would be in vain, and a program that bloats itself to its limit is killed as it is without a manager:
+  there, leave `--warm` and `--huge-faults` away.
+- **From 7.2 on** the kernel runs a DAMON session of its own (`damon_stat`), beside which no other starts. Only kernels
+  without the page-table walk need DAMON; `echo N >/sys/module/damon_stat/parameters/enabled` frees it.
+"""
+
+
 def table(head, rows):
     print("| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
@@ -198,6 +209,7 @@ def main():
     )
     table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
 
+    print(NOTES)
     print("## Live tests\n")
     table(
         ["", *names],
