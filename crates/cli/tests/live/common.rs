@@ -50,7 +50,10 @@ pub fn machine(test: &str) -> Option<Machine> {
 /// The same for a test of which the outcome depends on how fast processors are, or on how many really run at once.
 pub fn machine_at_speed(test: &str) -> Option<Machine> {
     if patience() > 1 {
-        skip(test, "it depends on how fast the machine is, which is emulated");
+        skip(
+            test,
+            "it depends on how fast the machine is, which is emulated",
+        );
         return None;
     }
     machine(test)

@@ -145,7 +145,8 @@ fn regions_that_were_split_are_promoted_again() {
         }
     }
     assert!(split >= 16);
-    assert!(promote(split).totals().promoted >= split);
+    let again = promote(split).totals().clone();
+    assert!(again.promoted >= split, "{split} were split: {again:?}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
 
 #[test]
 fn children_of_the_program_are_managed_too() {
-    let Some(machine) = machine("children_of_the_program_are_managed_too") else {
+    let Some(machine) = machine_at_speed("children_of_the_program_are_managed_too") else {
         return;
     };
     let json = machine.state.join("family.json");
