@@ -3,11 +3,11 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test build bench lint deps lint-deps clean
+.PHONY: help run test test-kernels build bench lint deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 run: build ## build, then show what HawkEye does, in under a minute
 	$(HAWKEYE) demo
@@ -17,6 +17,9 @@ build: deps ## build target/release/hawkeye
 
 test: deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
+
+test-kernels: deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
+	@scripts/vm/test-kernels.sh
 
 bench: build ## measure on this machine, side by side in one run
 	$(HAWKEYE) bench --live

@@ -4,10 +4,11 @@
 # Delete DIRECTORY to fetch again. apt runs on sources and lists of its own; the system's stay as they are.
 set -euo pipefail
 
-kernel=$1 directory=$2
+kernel=$1 directory=$(realpath -m "$2")
 case $kernel in
   6.1) suite=bookworm ;;
   6.12) suite=bookworm-backports ;;
+  7.2) suite=sid ;;
   *) echo "fetch-kernel: no such kernel: $kernel" >&2; exit 2 ;;
 esac
 [ ! -f "$directory/release" ] || exit 0
@@ -28,15 +29,24 @@ options=(
   -o APT::Sandbox::User=root
 )
 apt-get "${options[@]}" update
-package=$(apt-cache "${options[@]}" depends linux-image-cloud-amd64 | sed -n "s/^ *Depends: \(linux-image-${kernel//./\\.}\..*\)/\1/p" | head -n 1)
-[ -n "$package" ] || { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
-(cd "$work" && apt-get "${options[@]}" download "$package")
-dpkg-deb -x "$work/$package"_*.deb "$work/image"
-
+# depends PACKAGE: what it depends on, a name a line.
+depends() { apt-cache "${options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
+package=$(depends linux-image-cloud-amd64 | grep -m 1 "^linux-image-${kernel//./\\.}\.") ||
+  { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
 release=${package#linux-image-}
+# In 7.2 the image's package is empty, and depends on three that are not.
+mapfile -t packages < <(echo "$package"; depends "$package" | grep -E "^linux-(base|binary|modules)-${release//[.+]/\\&}$" || true)
+(cd "$work" && apt-get "${options[@]}" download "${packages[@]}")
+for file in "$work"/*.deb; do dpkg-deb -x "$file" "$work/image"; done
+
 mkdir -p "$directory/lib/modules"
-mv "$work/image/boot/vmlinuz-$release" "$directory/vmlinuz"
-mv "$work/image/boot/config-$release" "$directory/config"
 mv "$work/image"/{,usr/}lib/modules/"$release" "$directory/lib/modules/" 2>/dev/null || [ -d "$directory/lib/modules/$release" ]
+modules=$directory/lib/modules/$release
+if [ -f "$modules/vmlinuz" ]; then
+  mv "$modules/vmlinuz" "$modules/config" "$directory/"
+else
+  mv "$work/image/boot/vmlinuz-$release" "$directory/vmlinuz"
+  mv "$work/image/boot/config-$release" "$directory/config"
+fi
 depmod -b "$directory" "$release"
 echo "$release" >"$directory/release"

@@ -6,7 +6,7 @@ usage() {
   cat <<'U'
 usage: scripts/vm/run.sh KERNEL [OPTION]... -- COMMAND [ARG]...
 
-KERNEL is 6.1 or 6.12: Debian's cloud kernel, downloaded once to target/vm (see fetch-kernel.sh).
+KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel, downloaded once to target/vm (see fetch-kernel.sh).
 
   -f FILE      copy FILE into the machine, to /vm, which is the working directory and first in PATH;
                a program's shared libraries come with it (may be repeated)
@@ -32,7 +32,7 @@ cache=$(cd "$here/../.." && pwd)/target/vm
 [ $# -gt 0 ] || wrong_usage "which kernel?"
 case $1 in
   -h | --help) usage; exit 0 ;;
-  6.1 | 6.12) kernel=$1; shift ;;
+  6.1 | 6.12 | 7.2) kernel=$1; shift ;;
   *) wrong_usage "no such kernel: $1" ;;
 esac
 files=() modules=() append='' memory=1024 seconds=300

@@ -125,6 +125,29 @@ fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
     Some(own?.pathname.into())
 }
 
+/// What the cgroup of a process lets it page out yet, in bytes; `None` where nothing limits it. Version 1 limits memory and
+/// swap together, which paging out leaves as it is.
+pub(crate) fn swap_left_bytes(pid: u32) -> Option<u64> {
+    match memory_hierarchy()? {
+        (CgroupVersion::V2, root) => swap_left(&root, &home(CgroupVersion::V2, pid)?),
+        (CgroupVersion::V1, _) => None,
+    }
+}
+
+/// The least of a cgroup and those that it is in.
+fn swap_left(root: &Path, home: &Path) -> Option<u64> {
+    let number = |group: &Path, file: &str| {
+        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
+        let text = fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let left = |group: &Path| {
+        let most = number(group, "memory.swap.max")?;
+        Some(most.saturating_sub(number(group, "memory.swap.current").unwrap_or(0)))
+    };
+    home.ancestors().filter_map(left).min()
+}
+
 /// Use against limit of one cgroup; `None` where it has no limit.
 ///
 /// Swap is no room here: what is swapped out slows its program down, which recovery is there to
@@ -257,6 +280,21 @@ mod tests {
         assert_eq!(usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
         tree.write("a/memory.memsw.limit_in_bytes", "6000\n");
         assert_eq!(usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
+    }
+
+    #[test]
+    fn swap_that_is_left_is_the_least_of_all_groups_above() {
+        let tree = Tree::new("swap");
+        tree.write("a/memory.swap.max", "max\n");
+        tree.write("a/b/memory.swap.max", "5000\n");
+        tree.write("a/b/memory.swap.current", "2000\n");
+        tree.write("a/b/c/memory.swap.max", "9000\n");
+        let left = |home: &str| swap_left(&tree.0, Path::new(home));
+        assert_eq!(left("/a"), None);
+        assert_eq!(left("/a/b"), Some(3000));
+        assert_eq!(left("/a/b/c"), Some(3000));
+        tree.write("a/b/memory.swap.max", "0\n");
+        assert_eq!(left("/a/b/c"), Some(0));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables (about half a
 //! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
 
+mod marked_page;
+
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
 use crate::mappings::Mapping;
@@ -10,6 +12,7 @@ use hawkeye_policy::run_rate::PageBits;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use marked_page::MarkedPage;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -131,7 +134,7 @@ impl PageTables {
     fn calibrate(&mut self) -> Result<(), LinuxError> {
         let page = MarkedPage::new()?;
         let bss = self.bss_mut();
-        bss.magic = page.magic;
+        bss.magic = page.magic();
         bss.magic_va = page.address();
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run(&own)?;
@@ -365,30 +368,4 @@ fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
     }
     // SAFETY: the call just made this descriptor, nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A base page of our own with a value that no other page holds.
-struct MarkedPage {
-    bytes: Box<[u64]>,
-    magic: u64,
-}
-
-impl MarkedPage {
-    fn new() -> Result<Self, LinuxError> {
-        let mut random = [0u8; 8];
-        // SAFETY: the buffer is ours and as long as we say.
-        let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-        if got != random.len() as isize {
-            return Err(LinuxError::last_call("getrandom"));
-        }
-        let magic = u64::from_ne_bytes(random);
-        Ok(Self {
-            bytes: vec![magic; 512].into_boxed_slice(),
-            magic,
-        })
-    }
-
-    fn address(&self) -> u64 {
-        (&raw const self.bytes[256]) as u64
-    }
 }

@@ -1,11 +1,12 @@
 //! Giving the zero pages of a huge page back.
 
+use crate::cgroup::swap_left_bytes;
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
 use crate::sampler::CallTimes;
 use crate::{pagemap, remote_advice};
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -39,6 +40,15 @@ impl RecoveryMethod {
         match self {
             Self::SplitRemaps => time(&mut || remote_advice::split(process, region))?,
             Self::SplitAndPageOut => {
+                let left = swap_left_bytes(process.id.pid);
+                if left.is_some_and(|bytes| bytes < HUGE_PAGE_BYTES) {
+                    // Split in vain, it would be slower and as large as before.
+                    return Err(MachineError::Other(format!(
+                        "zero pages of process {} can't be given back: this kernel pages them out, and its cgroup has \
+                         no swap left",
+                        process.id.pid
+                    )));
+                }
                 // Which pages are zero must be known before they are no huge page any more.
                 let zero =
                     pagemap::zero_pages(process, region, PAGES_PER_REGION).map_err(failed)?;

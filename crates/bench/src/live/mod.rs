@@ -12,6 +12,8 @@ pub mod fault_ahead;
 pub mod figure_1;
 pub mod figure_10;
 pub mod figure_8;
+mod guest;
+pub mod guest_memory;
 mod host;
 pub mod hot_first;
 pub mod latency;
@@ -64,7 +66,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 24] = [
+pub const EXPERIMENTS: [Experiment; 25] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -84,6 +86,11 @@ pub const EXPERIMENTS: [Experiment; 24] = [
         name: "bloat",
         shows: "memory before and after recovery, against what is in use",
         run: bloat::run,
+    },
+    Experiment {
+        name: "guest-memory",
+        shows: "memory that a virtual machine has freed, given back to its host by recovery alone",
+        run: guest_memory::run,
     },
     Experiment {
         name: "container",

@@ -74,7 +74,17 @@ impl Workload {
 
     /// Starts a command that runs a workload, perhaps by way of another program, as long as that
     /// passes standard input and output on. Its standard error stays as the command has it.
-    pub fn spawn_command(mut command: Command) -> Result<Self, HandleError> {
+    pub fn spawn_command(command: Command) -> Result<Self, HandleError> {
+        Self::spawn_hearing(command, |_| true)
+    }
+
+    /// The same where a terminal lies between, such as a virtual machine's console: it shows what is typed, and others
+    /// print to it too. Lines that can't be events are passed over.
+    pub fn spawn_behind_terminal(command: Command) -> Result<Self, HandleError> {
+        Self::spawn_hearing(command, |line| line.starts_with('{'))
+    }
+
+    fn spawn_hearing(mut command: Command, hears: fn(&str) -> bool) -> Result<Self, HandleError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let program = || command.get_program().to_string_lossy().into_owned();
         let name = program();
@@ -87,7 +97,7 @@ impl Workload {
         let lines = child
             .stdout
             .take()
-            .map_or_else(|| mpsc::channel().1, read_lines);
+            .map_or_else(|| mpsc::channel().1, |output| read_lines(output, hears));
         Ok(Self {
             child,
             input,
@@ -233,11 +243,11 @@ fn failure(event: &Event) -> Option<HandleError> {
     }
 }
 
-fn read_lines(output: ChildStdout) -> Receiver<String> {
+fn read_lines(output: ChildStdout, hears: fn(&str) -> bool) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
+            if hears(&line) && sender.send(line).is_err() {
                 break;
             }
         }

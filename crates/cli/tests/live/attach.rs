@@ -1,11 +1,11 @@
 //! `hawkeye attach`.
 
-use crate::common::{machine, memory, until, workload};
+use crate::common::{machine, machine_at_speed, memory, until, workload};
 use std::time::Duration;
 
 #[test]
 fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
-    let Some(machine) = machine("a_running_process_gets_its_hot_memory_huge") else {
+    let Some(machine) = machine_at_speed("a_running_process_gets_its_hot_memory_huge") else {
         return;
     };
     let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 60");

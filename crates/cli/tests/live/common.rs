@@ -34,7 +34,7 @@ pub fn machine(test: &str) -> Option<Machine> {
     // A test that failed leaves no harm to the next one.
     let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(why) = unmanageable() {
-        skip(test, why);
+        skip(test, &why);
         return None;
     }
     let state = std::env::temp_dir().join(format!("hawkeye-live-{}-{test}", std::process::id()));
@@ -47,12 +47,53 @@ pub fn machine(test: &str) -> Option<Machine> {
     })
 }
 
-/// What walks cost, measured once for all tests: it takes seconds.
+/// The same for a test of which the outcome depends on how fast processors are, or on how many really run at once.
+pub fn machine_at_speed(test: &str) -> Option<Machine> {
+    if patience() > 1 {
+        skip(
+            test,
+            "it depends on how fast the machine is, which is emulated",
+        );
+        return None;
+    }
+    machine(test)
+}
+
+/// The same for a test of what only kernels do that give zero pages back without swap; `why` the others don't.
+pub fn machine_with_remap(test: &str, why: &str) -> Option<Machine> {
+    let machine = machine(test)?;
+    if !remaps() {
+        skip(test, why);
+        return None;
+    }
+    Some(machine)
+}
+
+/// Whether zero pages are given back without swap.
+pub fn remaps() -> bool {
+    doctor()["recovery"] == "split-remaps"
+}
+
+/// Why for a cgroup, which has no swap in these tests.
+pub const NO_SWAP_IN_GROUP: &str =
+    "this kernel gives memory back through swap, of which the cgroup has none";
+
+/// How many times as long as elsewhere things may take: `HAWKEYE_TESTS_PATIENCE`, for emulated machines.
+pub fn patience() -> u32 {
+    let patience = std::env::var("HAWKEYE_TESTS_PATIENCE").ok();
+    patience.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// What walks cost, measured once for all tests: it takes seconds. Where each test is a process of its own,
+/// `HAWKEYE_TESTS_KEEP` names a folder to keep it in.
 fn walk_costs() -> &'static str {
     static COSTS: OnceLock<String> = OnceLock::new();
     COSTS.get_or_init(|| {
-        let costs = hawkeye_linux::walk_costs::measure().expect("is measured");
-        serde_json::to_string(&costs).expect("is text")
+        let costs = match std::env::var_os("HAWKEYE_TESTS_KEEP") {
+            Some(folder) => hawkeye_linux::walk_costs::known_or_measured(Path::new(&folder)),
+            None => hawkeye_linux::walk_costs::measure(),
+        };
+        serde_json::to_string(&costs.expect("is measured")).expect("is text")
     })
 }
 
@@ -69,9 +110,19 @@ pub fn skip(test: &str, why: &str) {
     }
 }
 
-fn unmanageable() -> Option<&'static str> {
-    static WHY: OnceLock<Option<String>> = OnceLock::new();
-    WHY.get_or_init(|| {
+fn unmanageable() -> Option<String> {
+    let found = doctor();
+    match found["can_manage"].as_bool() {
+        Some(true) => None,
+        Some(false) => Some(found["verdict"].to_string()),
+        None => Some(found.to_string()),
+    }
+}
+
+/// What the doctor says, or the words it fails with.
+fn doctor() -> &'static Value {
+    static FOUND: OnceLock<Value> = OnceLock::new();
+    FOUND.get_or_init(|| {
         let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
         let output = Command::new(HAWKEYE)
             .args(["doctor", "--json"])
@@ -79,14 +130,9 @@ fn unmanageable() -> Option<&'static str> {
             .output()
             .expect("the doctor starts");
         let _ = std::fs::remove_dir_all(state);
-        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        match found["can_manage"].as_bool() {
-            Some(true) => None,
-            Some(false) => Some(found["verdict"].to_string()),
-            None => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| String::from_utf8_lossy(&output.stderr).into())
     })
-    .as_deref()
 }
 
 impl Machine {
@@ -181,7 +227,7 @@ pub fn wait(child: &mut std::process::Child, at_most: Duration) -> Option<i32> {
 
 /// Waits until something is so; whether it was in time.
 pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + at_most;
+    let deadline = Instant::now() + at_most * patience();
     while Instant::now() < deadline {
         if is_so() {
             return true;
@@ -202,7 +248,7 @@ pub fn workload(words: &str) -> (Workload, u32) {
 /// Resident and huge memory, by the workload's own word.
 pub fn memory(workload: &mut Workload) -> (u64, u64) {
     let request = hawkeye_bench::workload::Request::Rss;
-    match workload.request(request, Duration::from_secs(30)) {
+    match workload.request(request, Duration::from_secs(30) * patience()) {
         Ok(Event::Rss {
             rss_bytes,
             huge_bytes,
@@ -214,7 +260,7 @@ pub fn memory(workload: &mut Workload) -> (u64, u64) {
 /// Has the workload check every byte.
 pub fn assert_unharmed(workload: &mut Workload) {
     let request = hawkeye_bench::workload::Request::Verify;
-    match workload.request(request, Duration::from_secs(60)) {
+    match workload.request(request, Duration::from_secs(60) * patience()) {
         Ok(Event::Verified {
             bad_bytes: 0,
             checked_bytes,

@@ -1,6 +1,6 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
-use crate::common::{HAWKEYE, Machine, machine, signal, until, wait};
+use crate::common::{HAWKEYE, Machine, machine, patience, signal, until, wait};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -37,8 +37,13 @@ struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     fn start(machine: &'a Machine, more: &str) -> Self {
+        Self::start_with(machine, "", more)
+    }
+
+    /// With `first` above all tables of its configuration, and `more` below them.
+    fn start_with(machine: &'a Machine, first: &str, more: &str) -> Self {
         let config = machine.state.join("hawkeye.toml");
-        fs::write(&config, format!("{CONFIG}{more}")).expect("writes");
+        fs::write(&config, format!("{first}{CONFIG}{more}")).expect("writes");
         let child = machine
             .hawkeye(&format!("daemon --config {}", config.display()))
             .stdin(Stdio::null())
@@ -135,7 +140,10 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
         return;
     };
     let program = Minded::start(&machine);
-    let daemon = Daemon::start(&machine, "");
+    // What page walks cost an emulated processor pays for no promotion.
+    let by_coverage = "policy = \"hawkeye-g\"\n";
+    let policy = if patience() > 1 { by_coverage } else { "" };
+    let daemon = Daemon::start_with(&machine, policy, "");
     let promoted = || daemon.status()["totals"]["promoted"].as_u64().unwrap_or(0);
     assert!(until(Duration::from_secs(30), || promoted() > 0));
     let status = daemon.status();

@@ -1,6 +1,8 @@
 //! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
 
-use crate::common::{HAWKEYE, machine, skip, until, workload};
+use crate::common::{
+    HAWKEYE, NO_SWAP_IN_GROUP, machine, machine_at_speed, machine_with_remap, skip, until, workload,
+};
 use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_bench::workload::{Event, Request, Workload};
@@ -24,7 +26,8 @@ fn touches_and_ends(mut program: Workload) {
 
 #[test]
 fn a_stream_is_filled_ahead_and_settings_are_put_back() {
-    let Some(machine) = machine("a_stream_is_filled_ahead_and_settings_are_put_back") else {
+    let Some(machine) = machine_at_speed("a_stream_is_filled_ahead_and_settings_are_put_back")
+    else {
         return;
     };
     let before = settings::read("use_zero_page");
@@ -82,7 +85,7 @@ fn who_touches_here_and_there_is_hardly_filled_for() {
 
 #[test]
 fn a_stream_after_random_touches_is_filled_ahead_of_too() {
-    let Some(machine) = machine("a_stream_after_random_touches") else {
+    let Some(machine) = machine_at_speed("a_stream_after_random_touches") else {
         return;
     };
     let json = machine.state.join("summary.json");
@@ -137,7 +140,10 @@ fn warm_start(test: &str, threads: u32) {
 
 #[test]
 fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
-    let Some(machine) = machine("a_warm_start_stops_under_the_mark_of_a_cgroup") else {
+    let Some(machine) = machine_with_remap(
+        "a_warm_start_stops_under_the_mark_of_a_cgroup",
+        NO_SWAP_IN_GROUP,
+    ) else {
         return;
     };
     let Ok(group) = MemoryCgroup::new("hawkeye-live-warm", 256 * MIB) else {
@@ -160,7 +166,7 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
 
 #[test]
 fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_short() {
-    let Some(machine) = machine("what_was_filled_in_vain_is_recovered") else {
+    let Some(machine) = machine_at_speed("what_was_filled_in_vain_is_recovered") else {
         return;
     };
     const WINDOW: u64 = 128 * MIB;

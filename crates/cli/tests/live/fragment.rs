@@ -1,6 +1,6 @@
 //! Free memory that is fragmented on purpose.
 
-use crate::common::{HAWKEYE, machine, until};
+use crate::common::{HAWKEYE, machine_at_speed, until};
 use hawkeye_bench::workload::{Event, Workload};
 use hawkeye_linux::fragmentation::fmfi;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const HANDED_ON: Duration = Duration::from_secs(120);
 
 #[test]
 fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
-    let Some(_machine) = machine("free_memory_is_as_fragmented_as_asked_for") else {
+    let Some(_machine) = machine_at_speed("free_memory_is_as_fragmented_as_asked_for") else {
         return;
     };
     let compact = || std::fs::write("/proc/sys/vm/compact_memory", "1").expect("compacts");

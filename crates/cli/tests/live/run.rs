@@ -1,6 +1,12 @@
 //! `hawkeye run`.
 
-use crate::common::{HAWKEYE, machine, signal, until, wait};
+use crate::common::{
+    HAWKEYE, NO_SWAP_IN_GROUP, machine, machine_at_speed, machine_with_remap, read_json, signal,
+    skip, until, wait,
+};
+use hawkeye_bench::live::MemoryCgroup;
+use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -93,7 +99,7 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
 
 #[test]
 fn children_of_the_program_are_managed_too() {
-    let Some(machine) = machine("children_of_the_program_are_managed_too") else {
+    let Some(machine) = machine_at_speed("children_of_the_program_are_managed_too") else {
         return;
     };
     let json = machine.state.join("family.json");
@@ -114,7 +120,9 @@ fn children_of_the_program_are_managed_too() {
 
 #[test]
 fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
-    let Some(machine) = machine("by_default_who_gains_is_promoted_and_who_does_not_is_left") else {
+    let Some(machine) =
+        machine_at_speed("by_default_who_gains_is_promoted_and_who_does_not_is_left")
+    else {
         return;
     };
     let options = "--period 2 --window 0.2 --cpu 50";
@@ -123,4 +131,42 @@ fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
     let (_, sequential) =
         machine.run_workload(options, "sequential --mib 256 --pages base --seconds 10");
     assert_eq!(sequential["promoted"], 0, "{sequential}");
+}
+
+/// A container's own manager: both in one cgroup, which is nearly full of what the program does not use.
+#[test]
+fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
+    let Some(machine) = machine_with_remap(
+        "inside_a_cgroup_memory_is_taken_back_before_its_limit",
+        NO_SWAP_IN_GROUP,
+    ) else {
+        return;
+    };
+    let Ok(group) = MemoryCgroup::new("hawkeye-live-run", 200 << 20) else {
+        skip("inside_a_cgroup", "no cgroup can be made here");
+        return;
+    };
+    let json = machine.state.join("inside.json");
+    // More than the limit, of which it uses a fifth.
+    let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
+    let words = format!(
+        "run --policy none --cpu 100 --json {} -- {HAWKEYE} {workload}",
+        json.display()
+    );
+    let mut manager = group
+        .command(Path::new(HAWKEYE), &words)
+        .env("HAWKEYE_STATE_DIR", &machine.state)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    let mut input = manager.stdin.take().expect("is a pipe");
+    input.write_all(b"go\n").expect("goes");
+    // It ends otherwise where a byte is wrong, and by a signal at the limit.
+    assert_eq!(wait(&mut manager, Duration::from_secs(60)), Some(0));
+    let summary = read_json(&json).expect("a summary");
+    assert!(
+        summary["recovered_bytes"].as_u64() >= Some(80 << 20),
+        "{summary}"
+    );
 }

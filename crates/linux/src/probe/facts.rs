@@ -110,7 +110,9 @@ pub fn gather(
     let collapse = try_collapse(tables.as_mut())?;
     let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
     let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
-    let page_out = if host.swap_bytes == 0 {
+    let page_out = if zero_page_remap.works() {
+        Checked::NotTried("the split has given them back already".into())
+    } else if host.swap_bytes == 0 {
         Checked::NotTried("there is no swap and no zram".into())
     } else {
         after(&split, "the split", try_page_out)?
@@ -197,14 +199,25 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
     };
     let child = ThrowAway::spawn()?;
     let region = child.region(0);
+    // Few huge pages would stay in the TLB.
+    child.want_base()?;
     child.touch()?;
     if let Err(error) = access_bits::clear(child.handle.id.pid) {
         return Ok((Checked::Fails(error.to_string()), Duration::ZERO));
     }
-    let cleared = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let mut accessed = || -> Result<u16, LinuxError> {
+        Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
+    };
+    let cleared = accessed()?;
     let after_clear = child.read()?;
-    let set = look(tables, &child.handle, region)?.map_or(0, |r| r.accessed);
+    let mut set = accessed()?;
     let again = child.read()?;
+    if set < PAGES_PER_REGION / 2 {
+        // Some processors (and QEMU) keep that many base pages in the TLB too.
+        child.leave_tlb()?;
+        child.read()?;
+        set = accessed()?;
+    }
     let checked = match (cleared, set) {
         (0, PAGES_PER_REGION) => Ok(()),
         // Translations that stayed in the TLB are not marked again.
@@ -219,7 +232,10 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
 
 fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> {
     let child = ThrowAway::spawn()?;
+    // Where huge pages are `always` there would be nothing to collapse; what wants none is not collapsed.
+    child.want_base()?;
     child.touch()?;
+    child.want_huge()?;
     if let Err(error) = remote_advice::collapse(&child.handle, child.region(0)) {
         return Ok(Checked::Fails(error.to_string()));
     }
@@ -387,8 +403,8 @@ fn try_damon() -> Result<Checked, LinuxError> {
     let pid = child.handle.id.pid;
     let session = match Damon::default().start(pid, &regions, Window::lasting(SESSION)) {
         Ok(session) => session,
-        Err(DamonError::InUse { .. } | DamonError::Exclusive(_)) => {
-            return Ok(Checked::NotTried("DAMON is in use by somebody else".into()));
+        Err(error @ (DamonError::InUse { .. } | DamonError::Exclusive(_))) => {
+            return Ok(Checked::NotTried(error.to_string()));
         }
         Err(error) => return Ok(Checked::Fails(error.to_string())),
     };

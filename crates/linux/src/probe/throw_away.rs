@@ -26,6 +26,10 @@ enum Order {
     TouchTen = b'f',
     /// `madvise(MADV_HUGEPAGE)` on all its regions.
     WantHuge = b'h',
+    /// `madvise(MADV_NOHUGEPAGE)` on all its regions.
+    WantBase = b'b',
+    /// Take all access away from its regions and give it back, which leaves nothing of them in the TLB.
+    LeaveTlb = b'l',
 }
 
 /// Touch blocks of new memory, of 2^n base pages each where the order's low bits are n. The answer is how many pages of
@@ -58,6 +62,9 @@ pub struct ThrowAway {
     answers: OwnedFd,
     start: u64,
 }
+
+/// All its regions.
+const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
 
 /// Regions that `touch` populates; the others stay untouched.
 const TOUCHED: u64 = REGIONS / 2;
@@ -141,6 +148,16 @@ impl ThrowAway {
         self.ask(Order::WantHuge).map(drop)
     }
 
+    /// Has it ask for base pages, which it would not get by itself where huge pages are `always`.
+    pub fn want_base(&self) -> Result<(), LinuxError> {
+        self.ask(Order::WantBase).map(drop)
+    }
+
+    /// Has the processor forget the translations of its memory.
+    pub fn leave_tlb(&self) -> Result<(), LinuxError> {
+        self.ask(Order::LeaveTlb).map(drop)
+    }
+
     /// Bytes of its memory that are not what it wrote.
     pub fn wrong_bytes(&self) -> Result<u64, LinuxError> {
         self.ask(Order::Verify)
@@ -197,7 +214,6 @@ impl Drop for ThrowAway {
 
 /// The child's life: only system calls and its own mapping.
 fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
-    const BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
     // SAFETY: plain system calls; the mapping is new, so nothing else refers to it.
     let memory = unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -205,7 +221,7 @@ fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
         libc::mmap(
             std::ptr::null_mut(),
-            BYTES + HUGE_PAGE_BYTES as usize,
+            WHOLE_BYTES + HUGE_PAGE_BYTES as usize,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
@@ -284,10 +300,22 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
             };
             touch_blocks(u32::from(o & !BASE_BLOCKS), advice)
         }
-        _ => {
-            let bytes = (REGIONS * HUGE_PAGE_BYTES) as usize;
+        o if o == Order::LeaveTlb as u8 => {
+            let all = libc::PROT_READ | libc::PROT_WRITE;
+            for protection in [libc::PROT_NONE, all] {
+                // SAFETY: the child's own mapping, which nobody touches meanwhile.
+                unsafe { libc::mprotect(memory.cast(), WHOLE_BYTES, protection) };
+            }
+            0
+        }
+        o => {
+            let advice = if o == Order::WantBase as u8 {
+                libc::MADV_NOHUGEPAGE
+            } else {
+                libc::MADV_HUGEPAGE
+            };
             // SAFETY: advice about the child's own mapping.
-            unsafe { libc::madvise(memory.cast(), bytes, libc::MADV_HUGEPAGE) as u64 }
+            unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 }
         }
     }
 }

@@ -33,6 +33,14 @@ pub fn huge_percent(pid: u32) -> Result<f64, BenchError> {
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }
 
+/// How many of its regions are huge.
+pub fn huge_regions(pid: u32) -> Result<u64, BenchError> {
+    Ok(regions(pid)?
+        .iter()
+        .filter(|region| region.is_huge())
+        .count() as u64)
+}
+
 fn regions(pid: u32) -> Result<Vec<RegionSample>, BenchError> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let mut regions = pagemap::population(pid, &eligible.ranges)?;

@@ -39,7 +39,8 @@ pub enum DamonError {
     },
     /// Somebody uses DAMON exclusively from inside the kernel.
     #[error(
-        "DAMON is in use by the kernel itself (damon_reclaim or damon_lru_sort): {} stays busy",
+        "DAMON is in use by the kernel itself (damon_stat, damon_reclaim or damon_lru_sort; their `enabled` in \
+         /sys/module/*/parameters switches them off): {} stays busy",
         .0.display()
     )]
     Exclusive(PathBuf),

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""report.py FOLDER KERNEL...: docs/kernels.md from what test-kernels.sh printed in each virtual machine."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+# Times of an emulated machine say nothing, and would change with every run.
+TIMES = re.compile(r"; a first touch after a clear costs \d+ ns")
+
+
+class Kernel:
+    """What was printed on one kernel."""
+
+    def __init__(self, folder, kernel):
+        self.release = self.enabled = None
+        self.tests, self.peers, self.doctor = {}, [], None
+        self.runs = set()
+        for part in ("doctor", "tests", "peers"):
+            self.read((Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
+        if not (self.release and self.doctor and self.tests and self.peers):
+            sys.exit(f"report: the results of {kernel} in {folder} are not whole")
+        self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
+
+    def read(self, text):
+        doctor = None
+        for line in text.splitlines():
+            line = line.rstrip("\r")
+            if line == "@doctor":
+                doctor = []
+            elif line == "@end":
+                self.doctor, doctor = json.loads("\n".join(doctor)), None
+            elif doctor is not None:
+                doctor.append(line)
+            elif line.startswith("@commit "):
+                self.runs.add(tuple(line.split()[1:]))
+            elif line.startswith("@kernel "):
+                _, self.release, self.enabled = line.split()
+            elif line.startswith("@test "):
+                _, name, outcome, _seconds, *why = line.split(" ", 4)
+                self.tests[name] = (outcome, " ".join(why).strip())
+            elif line.startswith("@peer "):
+                about, who, what = (part.strip() for part in line.split("|", 2))
+                self.peers.append((about.split()[1], who, what))
+
+    @property
+    def name(self):
+        return ".".join(self.release.split(".")[:2])
+
+    def count(self, outcome):
+        return sum(1 for found, _ in self.tests.values() if found == outcome)
+
+
+def cell(text):
+    text = text if len(text) < 160 else text[:150] + " ..."
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def capability(kernel, name):
+    """Works or absent, with what the doctor found."""
+    found = kernel.capabilities[name]
+    words = TIMES.sub("", found["found"])
+    if found["available"]:
+        return "works" if words == "works" else f"works: {words.removeprefix('works, ')}"
+    return words if words.startswith("not tried") else f"absent: {words}"
+
+
+def coverage(kernel):
+    return {
+        "access-bits": "works: access bits",
+        "damon": "works differently: DAMON's estimate",
+        "population": "works differently: only which pages are populated",
+    }[kernel.doctor["sampler"]]
+
+
+def recovery(kernel):
+    return {
+        "split-remaps": "works: the split itself maps zero pages to the shared zero page",
+        "split-and-page-out": "works differently: split, then zero pages are paged out (here into zram); without swap: absent",
+        "none": "absent",
+    }[kernel.doctor["recovery"]]
+
+
+def fault_ahead(kernel):
+    if not kernel.capabilities["fault-ahead by remote read"]["available"]:
+        return "absent"
+    collapse = kernel.capabilities["fault-ahead by collapse"]["available"]
+    return "works: by remote read" + (" and by collapse" if collapse else "")
+
+
+def sizes(kernel):
+    tried = [s for s in kernel.doctor["facts"]["small_pages"] if s["tried"]["outcome"] == "works"]
+    if not tried:
+        return capability(kernel, "small pages")
+    kib = sorted(s["page_bytes"] // 1024 for s in tried)
+    return f"works: {len(kib)} sizes, {kib[0]} to {kib[-1]} KiB"
+
+
+def by_tests(*names):
+    """Works where all of these tests passed."""
+
+    def judge(kernel):
+        outcomes = [kernel.tests[name] for name in names if name in kernel.tests]
+        if outcomes and all(outcome == "passed" for outcome, _ in outcomes):
+            return "works"
+        for outcome, why in outcomes:
+            if outcome != "passed":
+                return f"not shown: {why}" if outcome == "skipped" else f"{outcome}: {why}"
+        return "not tried"
+
+    return judge
+
+
+HARD = "torture::no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible"
+
+def cgroup_watermark(kernel):
+    test = "safety::a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room"
+    found = by_tests(test)(kernel)
+    if found == "works" and kernel.doctor["recovery"] != "split-remaps":
+        return "works differently: promotion stops; memory is recovered only if the cgroup may swap, else nothing is split"
+    return found
+
+
+FEATURES = [
+    ("promotion (`MADV_COLLAPSE` from outside)", lambda k: capability(k, "promotion")),
+    ("coverage", coverage),
+    ("page-table walk by BPF", lambda k: capability(k, "page-table walk")),
+    ("access bits", lambda k: capability(k, "access bits")),
+    ("DAMON as sampler", lambda k: capability(k, "DAMON")),
+    ("split", lambda k: capability(k, "split")),
+    ("bloat recovery", recovery),
+    ("zero pages to swap", lambda k: capability(k, "zero pages to swap")),
+    ("fault-ahead", fault_ahead),
+    ("first touches seen", lambda k: capability(k, "first touches")),
+    ("pages between 4 KiB and 2 MiB (`--small-pages`)", sizes),
+    ("memory pressure", lambda k: capability(k, "memory pressure")),
+    ("cgroup limits", lambda k: capability(k, "cgroup limits")),
+    ("a cgroup's watermark: promotion stops, memory is recovered", cgroup_watermark),
+    (
+        "a cgroup's watermark: fault-ahead stops",
+        by_tests("fault_ahead::a_warm_start_stops_under_the_mark_of_a_cgroup"),
+    ),
+    (
+        "`hawkeye run` inside a cgroup, with the program",
+        by_tests("run::inside_a_cgroup_memory_is_taken_back_before_its_limit"),
+    ),
+    ("settings put back, also after `kill -9`", by_tests(
+        "safety::settings_are_put_back_at_the_end",
+        "safety::after_kill_9_the_next_start_puts_settings_back",
+        "safety::after_kill_9_restore_puts_settings_back_and_says_so",
+    )),
+    ("daemon", by_tests(
+        "daemon::a_daemon_finds_a_process_promotes_it_and_says_why",
+        "daemon::root_pauses_and_others_only_read",
+    )),
+    ("torture: no byte changes", by_tests(
+        HARD,
+        "torture::no_byte_changes_under_the_manager",
+        "fault_ahead::no_byte_changes_while_memory_is_filled_ahead_of_torture",
+    )),
+    ("hardware counters", lambda k: "not tried: QEMU has none"),
+]
+
+
+def tortured(kernel):
+    """What was done to the torture's memory meanwhile, and how much of it was found right."""
+    outcome, said = kernel.tests[HARD]
+    found = re.search(r"(\d+) promoted, (\d+) split.*verified_bytes: (\d+)", said)
+    if not found:
+        return f"{outcome}: {said}"
+    promoted, split, verified = (int(number) for number in found.groups())
+    return f"{outcome}: {promoted} promotions and {split} splits, {verified / 1e9:.1f} GB read back"
+
+
+NOTES = """\
+What that means:
+
+- **Before 6.12** memory is taken back through swap alone. In a cgroup that may not swap (Kubernetes' default) nothing is
+  split, because it would be in vain, and a program that bloats itself to its limit is killed as it is without a manager:
+  there, leave `--warm` and `--huge-faults` away.
+- **From 7.2 on** the kernel runs a DAMON session of its own (`damon_stat`), beside which no other starts. Only kernels
+  without the page-table walk need DAMON; `echo N >/sys/module/damon_stat/parameters/enabled` frees it.
+"""
+
+
+def table(head, rows):
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(cell(text) for text in row) + " |")
+    print()
+
+
+def main():
+    kernels = [Kernel(sys.argv[1], name) for name in sys.argv[2:]]
+    runs = sorted({run for kernel in kernels for run in kernel.runs}, key=lambda run: (run[1], run[0]))
+    when = " and ".join(f"{date} (commit {commit})" for commit, date in runs)
+    names = [kernel.name for kernel in kernels]
+
+    print("# What works on which kernel\n")
+    print(
+        f"Written by `make test-kernels` on {when}: Debian's cloud kernels "
+        + ", ".join(kernel.release for kernel in kernels)
+        + ", each booted in QEMU (no KVM, two emulated processors, 5 GiB, a swap device in zram, cgroup version 2). In each "
+        "ran `hawkeye doctor`, every live test, the torture, and the kernel's own managers of huge pages beside ours. "
+        "An emulated machine is good for what works, not for how fast. "
+        f"Transparent huge pages are `{kernels[0].enabled}` for the doctor, as these kernels start, and `madvise` for the tests.\n"
+    )
+    table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
+
+    print(NOTES)
+    print("## Live tests\n")
+    table(
+        ["", *names],
+        [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")],
+    )
+    print("The torture, 40 s with 8 threads over 2 GiB, every byte of which is checked:\n")
+    table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
+    everything = sorted({name for k in kernels for name in k.tests})
+    odd = [n for n in everything if any(k.tests.get(n, ("missing", ""))[0] != "passed" for k in kernels)]
+    if odd:
+        print("Not passed everywhere:\n")
+
+        def told(kernel, name):
+            outcome, why = kernel.tests.get(name, ("missing", ""))
+            return outcome if outcome == "passed" or not why else f"{outcome}: {why}"
+
+        table(["test", *names], [[f"`{n}`", *(told(k, n) for k in kernels)] for n in odd])
+
+    print("## The kernel's own managers beside HawkEye\n")
+    print(
+        "What each did with the same program in the same virtual machine (`scripts/vm/peers/`). DAMON's scheme `hugepage` "
+        "asks for huge pages where 5 of 20 samples found accesses (khugepaged, at its fastest, makes them) and `nohugepage` "
+        "where none did; `collapse` makes them at once. The shrinker splits huge pages with more zero pages than "
+        "`max_ptes_none` while its cgroup reclaims.\n"
+    )
+    rows = []
+    for script in dict.fromkeys(script for k in kernels for script, _, _ in k.peers):
+        for kernel in kernels:
+            rows += [[script, kernel.name, who, what] for of, who, what in kernel.peers if of == script]
+    table(["", "kernel", "who", "what became of the program"], rows)
+
+
+main()
