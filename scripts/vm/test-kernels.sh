@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # test-kernels.sh [-k KERNEL]... [PART]...: boots Debian's 6.1, 6.12 and 7.2 (or those that are named) in QEMU and runs in
 # each the doctor, the live tests with the torture, and the kernel's own managers of huge pages beside ours (PARTs: doctor,
-# tests, test=NAME, peers), each in a machine of its own. Once there are results of all parts on all kernels it writes
-# docs/kernels.md. Takes about 15 minutes a kernel.
+# tests, peers), each in a machine of its own. The PART test=NAME[,NAME]... runs single tests, whose results take the place
+# of earlier ones. Once there are results of all parts on all kernels it writes docs/kernels.md. Takes about 15 minutes a
+# kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -38,7 +39,7 @@ mkdir -p "$results"
 for kernel in "${kernels[@]}"; do
   for part; do
     status=0
-    to=$results/$kernel.$part
+    to=$results/$kernel.${part%%=*}
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # Larger than what the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
@@ -49,7 +50,10 @@ for kernel in "${kernels[@]}"; do
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
     if [ $status -eq 0 ]; then
-      mv "$to.new" "$to"
+      case $part in
+        test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
+        *) mv "$to.new" "$to" ;;
+      esac
     else
       echo "test-kernels: $part on $kernel did not get to its end ($status): see $to.new" >&2
     fi

@@ -49,14 +49,19 @@ pub fn machine(test: &str) -> Option<Machine> {
 
 /// The same for a test of which the outcome depends on how fast processors are, or on how many really run at once.
 pub fn machine_at_speed(test: &str) -> Option<Machine> {
-    if patience() > 1 {
+    at_speed(test).then(|| machine(test))?
+}
+
+/// Whether such a test can show anything; where it can't, a line for the count of skipped tests.
+pub fn at_speed(test: &str) -> bool {
+    let emulated = patience() > 1;
+    if emulated {
         skip(
             test,
             "it depends on how fast the machine is, which is emulated",
         );
-        return None;
     }
-    machine(test)
+    !emulated
 }
 
 /// The same for a test of what only kernels do that give zero pages back without swap; `why` the others don't.

@@ -1,6 +1,6 @@
 //! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
 
-use crate::common::{HAWKEYE, Machine, machine, read_json, signal, skip, until};
+use crate::common::{HAWKEYE, Machine, at_speed, machine, read_json, signal, skip, until};
 use crate::settings;
 use serde_json::Value;
 use std::process::{Child, Stdio};
@@ -61,6 +61,9 @@ fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
 
 #[test]
 fn with_consent_they_are_given_counted_and_put_back() {
+    if !at_speed("with_consent_they_are_given_counted_and_put_back") {
+        return;
+    }
     let Some(machine) = machine_with_sizes("with_consent_they_are_given_counted_and_put_back")
     else {
         return;
@@ -139,6 +142,9 @@ fn while_memory_is_short_nobody_gets_them() {
 
 #[test]
 fn what_was_learned_is_used_at_the_next_start() {
+    if !at_speed("what_was_learned_is_used_at_the_next_start") {
+        return;
+    }
     let Some(machine) = machine_with_sizes("what_was_learned_is_used_at_the_next_start") else {
         return;
     };

@@ -1,6 +1,6 @@
 //! Rule 1: memory contents never change, whatever is done to the pages under them.
 
-use crate::common::{machine, workload};
+use crate::common::{machine, patience, workload};
 use hawkeye_bench::workload::Event;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};
@@ -84,8 +84,9 @@ fn no_byte_changes_under_the_manager() {
         return;
     };
     let options = "--period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
-    let (code, summary) =
-        machine.run_workload(options, "torture --mib 512 --threads 4 --seconds 10");
+    let seconds = 10 * patience();
+    let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
+    let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");
     assert!(summary["promoted"].as_u64() > Some(10), "{summary}");
 }
