@@ -173,7 +173,8 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "installs DuckDB from PyPI where it is missing"]
     fn duckdb_joins() {
-        try_out(Script::Analytics);
+        works(&mut start(Script::Analytics, 4).expect("starts"));
     }
 }

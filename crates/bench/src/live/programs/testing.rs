@@ -17,10 +17,9 @@ pub(super) fn skip(line: &str) {
     }
 }
 
-/// Says that a test is not done because of a package that only benchmarks install, when they need it. It is not counted:
-/// skipped are tests that a machine cannot run.
+/// Skips a test because a program is not installed: `make test` installs them before.
 pub(super) fn not_here(what: &str) {
-    eprintln!("not tried: {what} is not installed");
+    skip(&format!("{what} is not installed"));
 }
 
 /// It goes, says how fast, stops, and goes on.
