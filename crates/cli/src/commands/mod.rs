@@ -14,4 +14,5 @@ pub mod restore;
 pub mod run;
 pub mod sim;
 pub mod status;
+pub mod top;
 pub mod why;

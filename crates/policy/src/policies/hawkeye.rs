@@ -9,7 +9,7 @@ use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{FaultSizes, Promotion, Reason};
 use crate::policies::hawkeye_pmu::below_limit;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy};
+use crate::policy::{Needs, Policy, Waiting};
 use costs::Costs;
 use member::{Candidate, Member, Seen};
 use std::time::Duration;
@@ -170,10 +170,14 @@ impl Policy for Hawkeye {
         self.members.get(process)?.fault_sizes().cloned()
     }
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
         let member = self.members.get(process)?;
-        let candidate = member.waiting.iter().find(|c| c.region == region)?;
-        self.reason(member, candidate)
+        let mut best_first = member.waiting.iter().rev().enumerate();
+        let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
+        Some(Waiting {
+            reason: self.reason(member, candidate)?,
+            ahead: ahead as u64,
+        })
     }
 
     fn passes_over(&self, process: ProcessId) -> Option<String> {
