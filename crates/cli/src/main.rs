@@ -8,7 +8,7 @@ mod progress;
 mod summary;
 mod words;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit code of a command that could not do what was asked.
@@ -20,9 +20,21 @@ const COULD_NOT: u8 = 1;
     name = "hawkeye",
     version,
     propagate_version = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    max_term_width = 80,
+    after_help = "\
+Examples:
+  hawkeye doctor
+  hawkeye run -- redis-server --port 6380
+`hawkeye help COMMAND` says more about each option than --help does."
 )]
 struct Arguments {
+    /// Print help.
+    // Both forms are short: a screen is read, three are not.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -39,6 +51,7 @@ enum Command {
     Why(commands::why::Why),
     Pause(commands::pausing::Pause),
     Resume(commands::pausing::Resume),
+    Advise(commands::advise::Advise),
     Restore(commands::restore::Restore),
     Sim(commands::sim::Sim),
     Bench(commands::bench::Bench),
@@ -69,6 +82,7 @@ fn main() -> ExitCode {
         Command::Why(command) => command.execute(),
         Command::Pause(command) => command.execute(),
         Command::Resume(command) => command.execute(),
+        Command::Advise(command) => command.execute(),
         Command::Restore(command) => command.execute(),
         Command::Sim(command) => command.execute(),
         Command::Bench(command) => command.execute(),
@@ -81,3 +95,6 @@ fn main() -> ExitCode {
         ExitCode::from(COULD_NOT)
     })
 }
+
+#[cfg(test)]
+mod help_tests;

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod advise;
 mod asking;
 pub mod attach;
 pub mod bench;

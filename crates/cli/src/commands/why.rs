@@ -13,12 +13,16 @@ use hawkeye_policy::RegionSample;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Show why a process, or the 2 MiB around an address of it, gets huge pages or does not.
+/// Show why a process, or a region of it, gets huge pages or does not.
 ///
-/// Where a process has its memory is shown to its owner and to root alone.
-///
-/// Example: hawkeye why $(pidof redis-server) 0x7f2a40000000
+/// A region: the 2 MiB around an address. Where a process has its memory is shown to its owner and to root alone.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye why $(pidof redis-server)
+  hawkeye why $(pidof redis-server) 0x7f2a40000000
+`hawkeye top PID` shows which addresses there are. Exit status 1: the process
+is not under management.")]
 pub struct Why {
     #[command(flatten)]
     options: AskOptions,

@@ -71,8 +71,8 @@ fn trouble(model: &Model) -> Option<Line<'static>> {
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let head: Vec<Line<'_>> = overview::lines(&model.status)
-        .into_iter()
-        .map(Line::from)
+        .iter()
+        .map(|line| Line::from(model.look.text(line)))
         .collect();
     let head: Vec<Line<'_>> = trouble(model).into_iter().chain(head).collect();
     let parts = Layout::vertical([
@@ -86,7 +86,11 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let mut lines = vec![Line::styled("Latest decisions", model.look.head())];
     let room = usize::from(DECISIONS) - 2;
     let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
-    lines.extend(decisions.into_iter().map(Line::from));
+    lines.extend(
+        decisions
+            .iter()
+            .map(|line| Line::from(model.look.text(line))),
+    );
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
@@ -101,7 +105,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let selected = model.selected_row();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = table::row(row);
+        let mut text = model.look.text(&table::row(row));
         let mut style = Style::new();
         if n == selected {
             // Without reversed text it is the mark that tells.
@@ -132,7 +136,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &Model, open: &Open) {
                     _ if huge(&line) => model.look.huge(),
                     _ => Style::new(),
                 };
-                Line::styled(line, style)
+                Line::styled(model.look.text(&line), style)
             }));
         }
         None => lines.push(Line::from(format!(

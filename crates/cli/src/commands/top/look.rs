@@ -44,6 +44,19 @@ impl Look {
         self.coloured(Color::Green)
     }
 
+    /// The text in what characters there are.
+    pub fn text(self, text: &str) -> String {
+        if self.unicode || text.is_ascii() {
+            return text.to_owned();
+        }
+        let plain = |c: char| match c {
+            '…' => '~',
+            c if c.is_ascii() => c,
+            _ => '?',
+        };
+        text.chars().map(plain).collect()
+    }
+
     fn coloured(self, colour: Color) -> Style {
         if self.colour {
             Style::new().fg(colour)

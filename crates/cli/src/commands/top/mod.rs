@@ -21,7 +21,9 @@ use model::{Model, Order};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Watch what the daemon manages: processes by what address translation costs them, and the latest decisions.
+/// Watch what the daemon manages and decides.
+///
+/// Processes by what address translation costs them, and the latest decisions.
 ///
 /// Enter opens a process and shows its address space as a strip. Without a terminal: --once or --json.
 #[derive(Args)]
@@ -88,7 +90,7 @@ impl Top {
         };
         let look = Look::of_environment();
         self.options.print(&Process { why, strip }, |it| {
-            process::lines(it.why, it.strip.as_ref(), None, &look).join("\n") + "\n"
+            look.text(&process::lines(it.why, it.strip.as_ref(), None, &look).join("\n")) + "\n"
         })?;
         let managed = !matches!(why, Explanation::NotManaged { .. });
         Ok(ExitCode::from(u8::from(!managed)))

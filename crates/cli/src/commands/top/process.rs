@@ -81,9 +81,10 @@ fn about(process: &ProcessStatus) -> Vec<String> {
     if let Some(gain) = process.gain_percent {
         cost += &format!("; what may be promoted would save {gain:.1} %");
     }
-    [head, memory, cost]
-        .iter()
-        .map(|line| words::clipped(line, WIDTH))
+    let head = words::clipped(&head, WIDTH);
+    let rest = [memory, cost];
+    std::iter::once(head)
+        .chain(rest.iter().flat_map(|line| wrapped(line, 2)))
         .collect()
 }
 
@@ -99,7 +100,7 @@ fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<Strin
             words::count(regions),
             words::duration(age_s)
         ),
-        format!("{}", rows.heat_is),
+        rows.heat_is.to_owned(),
         rows.heat,
         rows.pages,
         rows.marks,
