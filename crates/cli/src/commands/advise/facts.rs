@@ -33,6 +33,8 @@ pub struct Facts {
 pub enum NotMeasured {
     /// It used less of a core than tells anything.
     Idle,
+    /// It has no region of 2 MiB with memory in it that could be huge.
+    TooSmall,
     /// Accesses can't be seen on this kernel.
     Unseen,
 }

@@ -177,7 +177,7 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
         Err(why) => {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
-                NotMeasured::Idle => Verdict::GainsNothing,
+                NotMeasured::Idle | NotMeasured::TooSmall => Verdict::GainsNothing,
                 NotMeasured::Unseen => Verdict::Unknown,
             };
         }

@@ -39,7 +39,12 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
             let regions = measuring.regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = zeros(&mut measuring, &huge)?;
-            (cost(&windows), ranked(&base, &windows), huge, zeros)
+            let cost = if huge.is_empty() && base.is_empty() {
+                Err(NotMeasured::TooSmall)
+            } else {
+                cost(&windows)
+            };
+            (cost, ranked(&base, &windows), huge, zeros)
         }
         Sampler::Damon(_) | Sampler::Population => {
             let ranges = hawkeye_linux::mappings::eligible(&pagemap::mappings(pid)?).ranges;

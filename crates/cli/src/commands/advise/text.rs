@@ -72,6 +72,9 @@ pub fn sentence(finding: &Finding) -> String {
         Finding::NotMeasured(NotMeasured::Idle) => {
             "It hardly ran while it was measured, so translation costs it nothing now; measure it when it works.".into()
         }
+        Finding::NotMeasured(NotMeasured::TooSmall) => {
+            "It has no 2 MiB of private memory in one piece: there is nothing to be made huge.".into()
+        }
         Finding::NotMeasured(NotMeasured::Unseen) => {
             "This kernel shows no access bits, so what translation costs can't be seen: `hawkeye doctor` says what would bring that.".into()
         }

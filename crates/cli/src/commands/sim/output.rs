@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// What to make of results beside a table.
 #[derive(Args)]
+#[command(next_help_heading = "Results")]
 pub struct Output {
     /// Write JSON; without a name, print it.
     ///
