@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 
 fn advise(machine: &Machine, pid: u32) -> Value {
-    let output = machine.output(&format!("advise --seconds 3 --json {pid}"));
+    let output = machine.output(&format!("advise --seconds 2 --json {pid}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON but {said}"))
