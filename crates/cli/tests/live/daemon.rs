@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The one command that the tests' daemons may manage: others on this machine are left alone.
 pub const NAME: &str = "hawkeye-minded";
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [sampling]
 period = "1 s"
 window = "50 ms"
@@ -37,13 +37,13 @@ pub struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     pub fn start(machine: &'a Machine, more: &str) -> Self {
-        Self::start_with(machine, "", more)
+        Self::start_by(machine, &format!("{CONFIG}{more}"))
     }
 
-    /// With keys before and after those of all tests.
-    pub fn start_with(machine: &'a Machine, first: &str, more: &str) -> Self {
+    /// By a configuration of its own.
+    pub fn start_by(machine: &'a Machine, text: &str) -> Self {
         let config = machine.state.join("hawkeye.toml");
-        fs::write(&config, format!("{first}{CONFIG}{more}")).expect("writes");
+        fs::write(&config, text).expect("writes");
         let child = machine
             .hawkeye(&format!("daemon --config {}", config.display()))
             .stdin(Stdio::null())
