@@ -252,7 +252,7 @@ pub struct RegionExplanation {
     /// So many regions of its process come before it.
     #[serde(default)]
     pub ahead: Option<u64>,
-    /// What keeps all of the process from being promoted at the moment.
+    /// What keeps it, or all of the process, from being promoted at the moment.
     pub kept_by: Vec<String>,
     /// What was done to the region lately, oldest first.
     pub latest: Vec<EntryView>,

@@ -44,6 +44,8 @@ pub struct Waiting {
     pub reason: Reason,
     /// So many regions of its process come before it.
     pub ahead: u64,
+    /// Why it would not be proposed even then, as a clause.
+    pub passed_over: Option<String>,
 }
 
 /// Decides which region becomes huge next. Pure: it learns only through `observe` and `settle`, and

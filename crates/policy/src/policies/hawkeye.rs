@@ -174,9 +174,15 @@ impl Policy for Hawkeye {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
+        let cost_s = self.costs.of(candidate.order).as_secs_f64();
+        let pays = member.saving(candidate) * self.settings.horizon.as_secs_f64() >= cost_s;
         Some(Waiting {
             reason: self.reason(member, candidate)?,
             ahead: ahead as u64,
+            passed_over: (!pays).then(|| {
+                let most_s = self.settings.horizon.as_secs();
+                format!("its promotion would not pay for itself within {most_s} s")
+            }),
         })
     }
 

@@ -121,7 +121,11 @@ impl Policy for HawkeyeG {
             coverage: candidate.coverage,
         };
         let ahead = map.ahead_of(&candidate);
-        Some(Waiting { reason, ahead })
+        Some(Waiting {
+            reason,
+            ahead,
+            passed_over: None,
+        })
     }
 }
 
@@ -204,7 +208,11 @@ mod tests {
             bucket: 6,
             coverage: 333,
         };
-        let waits = Waiting { reason, ahead: 2 };
+        let waits = Waiting {
+            reason,
+            ahead: 2,
+            passed_over: None,
+        };
         assert_eq!(policy.waiting(process(1), region(3)), Some(waits));
         assert_eq!(policy.waiting(process(1), region(4)), None);
         assert_eq!(policy.waiting(process(2), region(3)), None);

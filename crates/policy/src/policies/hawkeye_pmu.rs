@@ -142,7 +142,11 @@ impl Policy for HawkeyePmu {
             coverage: candidate.coverage,
         };
         let ahead = member.map.ahead_of(&candidate);
-        Some(Waiting { reason, ahead })
+        Some(Waiting {
+            reason,
+            ahead,
+            passed_over: None,
+        })
     }
 
     fn passes_over(&self, process: ProcessId) -> Option<String> {

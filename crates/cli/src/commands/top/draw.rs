@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 const LEAST_ROWS: u16 = 12;
 const LEAST_COLUMNS: u16 = 60;
 /// Decisions under the processes, with their head.
-const DECISIONS: u16 = 7;
+const DECISIONS: u16 = 8;
 
 const HELP: &str = "\
 OVERHEAD  share of its CPU time that a process spends in address translation,

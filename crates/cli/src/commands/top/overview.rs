@@ -41,15 +41,22 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
     vec![first, second, third]
 }
 
-/// The latest decisions, the last first: as many as there is room for, cut to the width.
-pub fn decisions(status: &Status, most: usize, width: usize) -> Vec<String> {
+/// The latest decisions, the last first, each with its reason: as many as fit whole into so many lines, but for the last.
+pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
     if status.latest.is_empty() {
         return vec!["  none yet".to_owned()];
     }
-    let newest_first = status.latest.iter().rev().take(most);
-    newest_first
-        .map(|decision| words::clipped(&line(decision, status.uptime_s), width))
-        .collect()
+    let mut lines = Vec::new();
+    for decision in status.latest.iter().rev() {
+        let text = words::clipped(&line(decision, status.uptime_s), 1000);
+        let text = words::wrapped(&text, width, 2);
+        if !lines.is_empty() && lines.len() + text.lines().count() > room {
+            break;
+        }
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    lines.truncate(room);
+    lines
 }
 
 fn line(decision: &Decision, uptime_s: f64) -> String {
@@ -59,5 +66,5 @@ fn line(decision: &Decision, uptime_s: f64) -> String {
         (None, Some(pid)) => format!("{pid} "),
         (_, None) => String::new(),
     };
-    format!("{ago:>7} ago  {whose}{}", decision.text)
+    format!("{ago} ago: {whose}{}", decision.text)
 }

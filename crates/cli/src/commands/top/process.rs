@@ -47,8 +47,7 @@ fn of_process(
     }
     for entry in why.latest.iter().rev() {
         let at = words::duration(entry.at_s);
-        let line = format!("  at {at}: {}", entry.text);
-        lines.push(words::clipped(&line, WIDTH));
+        lines.extend(wrapped(&format!("at {at}: {}", entry.text), 2));
     }
     lines
 }

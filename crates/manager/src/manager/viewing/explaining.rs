@@ -87,6 +87,8 @@ impl<M: Machine> Manager<M> {
             sample.filter(|sample| seen && state != RegionState::Huge && !sample.is_huge());
         let waiting = self.policy.waiting(process, region);
         let status = self.process_status(process, &self.pace_of(process));
+        let mut kept_by = self.kept_by(process, &status);
+        kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
             uptime_s: now.as_secs_f64(),
             start: region.start(),
@@ -96,8 +98,8 @@ impl<M: Machine> Manager<M> {
             state,
             bucket: bucket.map(|sample| bucket_of(sample.accessed)),
             waiting: waiting.as_ref().map(|it| it.reason.to_string()),
-            ahead: waiting.map(|it| it.ahead),
-            kept_by: self.kept_by(process, &status),
+            ahead: waiting.as_ref().map(|it| it.ahead),
+            kept_by,
             process: status,
             latest,
             remembered_since_s: self.remembered_since_s(),
