@@ -8,7 +8,7 @@ mod progress;
 mod summary;
 mod words;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit code of a command that could not do what was asked.
@@ -20,9 +20,21 @@ const COULD_NOT: u8 = 1;
     name = "hawkeye",
     version,
     propagate_version = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    max_term_width = 80,
+    after_help = "\
+Examples:
+  hawkeye doctor
+  hawkeye run -- redis-server --port 6380
+`hawkeye help COMMAND` says more about each option than --help does."
 )]
 struct Arguments {
+    /// Print help.
+    // Both forms are short: a screen is read, three are not.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -34,10 +46,12 @@ enum Command {
     Run(commands::run::Run),
     Attach(commands::attach::Attach),
     Daemon(commands::daemon::Daemon),
+    Top(commands::top::Top),
     Status(commands::status::Status),
     Why(commands::why::Why),
     Pause(commands::pausing::Pause),
     Resume(commands::pausing::Resume),
+    Advise(commands::advise::Advise),
     Restore(commands::restore::Restore),
     Sim(commands::sim::Sim),
     Bench(commands::bench::Bench),
@@ -63,10 +77,12 @@ fn main() -> ExitCode {
         Command::Run(command) => command.execute(),
         Command::Attach(command) => command.execute(),
         Command::Daemon(command) => command.execute(),
+        Command::Top(command) => command.execute(),
         Command::Status(command) => command.execute(),
         Command::Why(command) => command.execute(),
         Command::Pause(command) => command.execute(),
         Command::Resume(command) => command.execute(),
+        Command::Advise(command) => command.execute(),
         Command::Restore(command) => command.execute(),
         Command::Sim(command) => command.execute(),
         Command::Bench(command) => command.execute(),
@@ -79,3 +95,6 @@ fn main() -> ExitCode {
         ExitCode::from(COULD_NOT)
     })
 }
+
+#[cfg(test)]
+mod help_tests;

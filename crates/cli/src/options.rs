@@ -16,63 +16,79 @@ pub const DEFAULT_POLICY: &str = "hawkeye";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManagingOptions {
-    /// Who gets huge pages first: hawkeye (by what each promotion saves; none where translation
-    /// costs under 2 %), hawkeye-g (by access coverage), hawkeye-pmu (by overhead, then coverage), ingens (by memory held; regions 90 % in
-    /// use while memory is fragmented), linux (khugepaged's order and pace), none (recover bloat
-    /// only).
+    /// Who gets huge pages first.
+    ///
+    /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g (by access coverage),
+    /// hawkeye-pmu (by overhead, then coverage), ingens (by memory held; regions 90 % in use while memory is
+    /// fragmented), linux (khugepaged's order and pace), none (recover bloat only).
     #[arg(long, value_name = "P", default_value = DEFAULT_POLICY, value_parser = known_policy)]
     pub policy: String,
 
-    /// Seconds from one sampling window to the next; more where that would cost the program over 1 %.
+    /// Seconds between windows.
+    ///
+    /// From one sampling window to the next; more where that would cost the program over 1 %.
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     period: Duration,
 
-    /// Seconds that a sampling window lasts.
+    /// Seconds that a window lasts.
+    ///
+    /// A sampling window.
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     window: Duration,
 
     /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
-    #[arg(long, value_name = "WEIGHT", default_value = "0.4", value_parser = average)]
+    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = average)]
     average: CoverageAverage,
 
     /// Promote at most N regions in all.
     #[arg(long, value_name = "N")]
     max_promotions: Option<u64>,
 
-    /// Promote at most so many regions a second; for linux instead of khugepaged's 8 in 10 s.
+    /// Promote so many regions a second.
+    ///
+    /// At most; for the policy linux instead of khugepaged's 8 in 10 s.
     #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
     rate: Option<Rate>,
 
-    /// CPU time the manager may use over a minute, in per cent of one core.
+    /// CPU time for it, % of a core.
+    ///
+    /// That the manager may use over a minute; it keeps that by doing less.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = cpu)]
     cpu: CpuBudget,
 
-    /// Recover bloat above HIGH per cent of memory in use, until under LOW; of the machine and of
-    /// the program's cgroup.
+    /// Recover over HIGH %, to LOW.
+    ///
+    /// Bloat, above HIGH per cent of memory in use, until under LOW; of the machine and of the program's cgroup.
     #[arg(long, value_name = "HIGH,LOW", default_value = "85,70", value_parser = watermarks)]
     watermarks: Watermarks,
 
-    /// Split a huge page that has this many zero base pages, of 512.
-    #[arg(long, value_name = "PAGES", default_value = "64", value_parser = bloat)]
+    /// Split pages with so many zeros.
+    ///
+    /// Huge pages, with so many of their 512 base pages that hold nothing but zeros.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = bloat)]
     bloat_threshold: BloatThreshold,
 
     #[command(flatten)]
     pub fill: FillOptions,
 
+    /// Smaller pages: advised, all.
+    ///
     /// Give memory that is too small or too sparse for huge pages pages of 16 KiB to 1 MiB at its first touch, where the
     /// policy finds that they pay: off, advised (only memory whose program asked for huge pages by madvise), or all.
     /// The kernel's switches hold for the whole machine: with all, EVERY program on it gets such pages meanwhile, not only
     /// those that are managed. Put back at the end.
-    #[arg(long, value_name = "WHOSE", value_enum, default_value_t = SmallPagesMode::Off)]
+    #[arg(long, value_name = "WHOSE", hide_possible_values = true, value_enum, default_value_t = SmallPagesMode::Off)]
     pub small_pages: SmallPagesMode,
 
-    /// Keep what is learned of the program, by its executable, and use it when it is started again: page sizes at first touches
+    /// Keep what is learned for the next start.
+    ///
+    /// Of the program, by its executable, and use it when it is started again: page sizes at first touches
     /// (with --small-pages), and how much is filled at its start (with --fault-ahead). Kept in /var/lib/hawkeye/learned, one
     /// file a program; deleting a file has it forgotten.
     #[arg(long)]
     pub learn: bool,
 
-    /// Write the summary as JSON to a file too.
+    /// Write the summary as JSON too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -80,21 +96,28 @@ pub struct ManagingOptions {
 /// What is done before the program asks for it.
 #[derive(Args, Clone, Debug)]
 pub struct FillOptions {
-    /// Zero huge pages and map them before the program gets there, on another CPU: on, off, or auto (where there is a
-    /// second CPU, and the kernel shows where programs touch new memory).
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = FaultAheadMode::Off)]
+    /// Fill memory ahead: on or auto.
+    ///
+    /// Zero huge pages and map them before the program gets there, on another CPU: on, off, or auto (where there is a second CPU, and the kernel
+    /// shows where programs touch new memory).
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = FaultAheadMode::Off)]
     pub fault_ahead: FaultAheadMode,
 
-    /// Fill at most so many regions (of 2 MiB) a second ahead of programs.
-    #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
+    /// Fill ahead at most so many regions a second.
+    ///
+    /// Regions of 2 MiB.
+    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = rate)]
     pub fill_rate: Option<Rate>,
 
-    /// Fill by so many threads at once, 1 to 64. Unless set: as many as there are cores but one, at most 4.
-    #[arg(long, value_name = "N", value_parser = fill_threads)]
+    /// Fill ahead by so many threads, 1 to 64.
+    ///
+    /// Unless set: as many as there are cores but one, at most 4.
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = fill_threads)]
     pub fill_threads: Option<FillThreads>,
 
-    /// While memory allows, give everybody on this machine huge pages at first faults, without waiting for
-    /// compaction. Put back at the end.
+    /// Huge pages at first faults for EVERYBODY.
+    ///
+    /// Everybody on this machine, while memory allows, without waiting for compaction. Put back at the end.
     #[arg(long)]
     pub huge_faults: bool,
 }

@@ -1,8 +1,10 @@
 //! What was done, why, what it cost and what came of it. Everything a person sees is a view of this.
 
 mod event;
+mod pace;
 
 pub use event::{Entry, Event};
+pub use pace::Pace;
 
 use hawkeye_policy::{PageOrder, ProcessId, Reason};
 use serde::Serialize;
@@ -179,7 +181,7 @@ impl Journal {
     }
 
     /// Events, oldest first.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> + ExactSizeIterator {
         self.entries.iter()
     }
 
@@ -193,6 +195,11 @@ impl Journal {
         let new = self.written.saturating_sub(seen);
         let kept = self.entries.len();
         self.entries.iter().skip(kept.saturating_sub(new as usize))
+    }
+
+    /// How fast everything, and each process, was promoted and recovered over the last [`Pace::OVER`].
+    pub fn pace(&self, now: Duration) -> (Pace, HashMap<ProcessId, Pace>) {
+        pace::of(self.entries.iter().rev(), now)
     }
 
     /// Sums over one process that is there.

@@ -8,7 +8,7 @@ pub mod manager;
 pub mod settings;
 pub mod view;
 
-pub use journal::{Entry, Event, FootprintPoint, Journal, ProcessTotals, Totals};
+pub use journal::{Entry, Event, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
 pub use machine::{
     Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
     ZeroScan,

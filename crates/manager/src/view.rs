@@ -1,5 +1,10 @@
 //! What a manager shows of itself: plain data, for people and programs. Units are in the names.
 
+mod strip;
+
+pub use strip::{Column, Strip};
+
+use crate::journal::Pace;
 use hawkeye_policy::{CoverageSource, Overhead, RegionSample, Terms};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,15 +31,36 @@ pub struct Status {
     pub longest_call_ms: f64,
     /// Sums over everything that was done.
     pub totals: StatusTotals,
+    /// What was done lately.
+    #[serde(default)]
+    pub pace: Pace,
     /// Processes under management.
     pub managed: usize,
     /// The largest of them ([`Status::MOST_PROCESSES`] at most), by resident memory.
     pub processes: Vec<ProcessStatus>,
+    /// What was decided lately ([`Status::MOST_DECISIONS`] at most), oldest first.
+    #[serde(default)]
+    pub latest: Vec<Decision>,
 }
 
 impl Status {
     /// Processes that a status lists at most, so that its size has a bound.
     pub const MOST_PROCESSES: usize = 256;
+    /// Decisions that a status lists at most.
+    pub const MOST_DECISIONS: usize = 16;
+}
+
+/// Something that was decided or done, without where in a process it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, since management began.
+    pub at_s: f64,
+    /// To which process, if it was one.
+    pub pid: Option<u32>,
+    /// Its command name, while it is there.
+    pub name: Option<String>,
+    /// What and why, as a clause.
+    pub text: String,
 }
 
 /// Memory in use, and the marks between which it is recovered.
@@ -113,6 +139,14 @@ pub struct ProcessStatus {
     pub huge_bytes: u64,
     /// What translation costs it, where that is known.
     pub overhead: Option<Overhead>,
+    /// CPU time that it would save if all of it that may be promoted were huge, in per cent of what it uses, where that
+    /// is known: by the last sample, less what was promoted since.
+    #[serde(default)]
+    pub gain_percent: Option<f64>,
+    /// Memory under its huge pages that was empty when they were made or last searched for zeros. It may have been
+    /// used since; huge pages that the manager has neither made nor searched don't count.
+    #[serde(default)]
+    pub bloat_bytes: u64,
     /// CPU time it uses, in cores, at the last sample.
     pub cpu_cores: Option<f64>,
     /// Regions promoted.
@@ -121,6 +155,9 @@ pub struct ProcessStatus {
     pub split: u64,
     /// Memory taken back.
     pub recovered_bytes: u64,
+    /// What was done to it lately.
+    #[serde(default)]
+    pub pace: Pace,
     /// Promotions that the kernel refused.
     pub refused: u64,
     /// Why its last region was promoted or split.
@@ -193,6 +230,9 @@ pub struct RegionExplanation {
     /// Whose.
     #[serde(flatten)]
     pub process: ProcessStatus,
+    /// Time since management began, for the times below.
+    #[serde(default)]
+    pub uptime_s: f64,
     /// First byte of the region.
     pub start: u64,
     /// First byte after it.
@@ -203,12 +243,22 @@ pub struct RegionExplanation {
     pub sample: Option<RegionSample>,
     /// How it stands.
     pub state: RegionState,
+    /// Its bucket in an access map (0-9), by the base pages accessed in the last window; `None` for a huge one, and
+    /// where accesses can't be seen.
+    #[serde(default)]
+    pub bucket: Option<u8>,
     /// The policy's reason for promoting it when its turn comes, as a clause.
     pub waiting: Option<String>,
-    /// What keeps all of the process from being promoted at the moment.
+    /// So many regions of its process come before it.
+    #[serde(default)]
+    pub ahead: Option<u64>,
+    /// What keeps it, or all of the process, from being promoted at the moment.
     pub kept_by: Vec<String>,
     /// What was done to the region lately, oldest first.
     pub latest: Vec<EntryView>,
+    /// What was done earlier than this is not remembered: since management began.
+    #[serde(default)]
+    pub remembered_since_s: f64,
 }
 
 /// How a region stands.
@@ -223,6 +273,9 @@ pub enum RegionState {
     CoolingDown {
         /// It is left alone for so much longer.
         remaining_s: f64,
+        /// The error's name, as far as that is remembered.
+        #[serde(default)]
+        errno: Option<String>,
     },
     /// Recovery split it.
     Recovered,
@@ -242,10 +295,13 @@ impl fmt::Display for RegionState {
         match self {
             Self::Huge => f.write_str("one huge page maps it"),
             Self::Candidate => f.write_str("it was accessed and may be promoted"),
-            Self::CoolingDown { remaining_s } => write!(
-                f,
-                "the kernel refused to make it huge: left alone for {remaining_s:.0} s more"
-            ),
+            Self::CoolingDown { remaining_s, errno } => {
+                f.write_str("the kernel refused to make it huge")?;
+                if let Some(errno) = errno {
+                    write!(f, " ({errno})")?;
+                }
+                write!(f, ": left alone for {remaining_s:.0} s more")
+            }
             Self::Recovered => {
                 f.write_str("recovery has split it: it stays so until it is populated and used")
             }

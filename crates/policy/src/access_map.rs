@@ -225,6 +225,17 @@ impl AccessMap {
             .map_or(0, BTreeMap::len)
     }
 
+    /// How many regions are taken before this one.
+    pub fn ahead_of(&self, candidate: &Candidate) -> u64 {
+        let higher = (candidate.bucket + 1..BUCKETS).map(|bucket| self.waiting_in(bucket));
+        let here = self.buckets.get(usize::from(candidate.bucket));
+        let here = here.map_or(0, |bucket| {
+            let regions = bucket.values();
+            regions.take_while(|r| **r != candidate.region).count()
+        });
+        (higher.sum::<usize>() + here) as u64
+    }
+
     /// How many regions wait in all buckets.
     pub fn waiting(&self) -> usize {
         self.buckets.iter().map(BTreeMap::len).sum()

@@ -37,6 +37,17 @@ impl Needs {
     }
 }
 
+/// A region that waits for its promotion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    /// Why it would be proposed if its turn came now.
+    pub reason: Reason,
+    /// So many regions of its process come before it.
+    pub ahead: u64,
+    /// Why it would not be proposed even then, as a clause.
+    pub passed_over: Option<String>,
+}
+
 /// Decides which region becomes huge next. Pure: it learns only through `observe` and `settle`, and
 /// its clock is the `now` it is given (any monotonic origin, the same in every call).
 ///
@@ -67,9 +78,9 @@ pub trait Policy: Send {
     /// (`None`). Policies that pace themselves count only the first.
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
 
-    /// For whoever asks about this region: the reason for which it would be proposed if its turn
-    /// came now; `None` where it does not wait, or the policy keeps no such list.
-    fn waiting(&self, _process: ProcessId, _region: RegionAddr) -> Option<Reason> {
+    /// For whoever asks about this region: how it waits for its turn; `None` where it does not, or the policy keeps
+    /// no such list.
+    fn waiting(&self, _process: ProcessId, _region: RegionAddr) -> Option<Waiting> {
         None
     }
 

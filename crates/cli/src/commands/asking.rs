@@ -29,6 +29,11 @@ impl AskOptions {
         }
     }
 
+    /// Whether programs are to read it.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
     /// Prints an answer: for programs if that was asked for, otherwise for people.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         let text = if self.json {

@@ -11,9 +11,11 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
-///
-/// Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 #[derive(Args)]
+#[command(after_help = "\
+Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
+Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
+`hawkeye help attach` shows all options, and says more about each.")]
 pub struct Attach {
     #[command(flatten)]
     options: ManagingOptions,

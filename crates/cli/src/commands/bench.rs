@@ -9,10 +9,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measure on this machine and on the simulated one: every figure beside what it is compared with, in one run.
+/// Measure on this machine and on the simulated one, beside published figures.
 ///
-/// Example: hawkeye bench hot-first bloat
+/// Every figure beside what it is compared with, in one run.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye bench --list
+  hawkeye bench --quick hot-first bloat
+  hawkeye bench --sim")]
 pub struct Bench {
     /// Experiments to do; all of them if none is named.
     #[arg(value_name = "NAME")]

@@ -17,16 +17,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Manage the whole machine, until stopped: every process with enough memory that the rules include.
+/// Manage the whole machine until stopped, by the rules of a file.
 ///
-/// `hawkeye status`, `why`, `pause` and `resume` talk to it. SIGHUP has it read its configuration again.
+/// Every process with enough memory that the rules include.
+/// `hawkeye top`, `status`, `why`, `pause` and `resume` talk to it. SIGHUP has it read its configuration again.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye daemon
+  hawkeye daemon --check --config /etc/hawkeye/hawkeye.toml
+SIGHUP has it read its configuration again.")]
 pub struct Daemon {
-    /// The configuration; without it /etc/hawkeye/hawkeye.toml, if that is there.
+    /// The configuration [default: /etc/hawkeye/hawkeye.toml, if it is there].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check the configuration, say what is wrong with it, and do nothing else.
+    /// Check the configuration and do nothing else.
     #[arg(long)]
     check: bool,
 }

@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show the main job on two programs of our own: huge pages for hot memory, and bloat taken back.
+/// Show the main job on two programs of our own, in under a minute.
+///
+/// Huge pages for hot memory, and bloat taken back.
 ///
 /// Takes under a minute. Where the kernel does not allow it, it runs in the simulator and says so.
-///
-/// Example: hawkeye demo --json demo.json
 #[derive(Args)]
+#[command(after_help = "Example: hawkeye demo --json demo.json")]
 pub struct Demo {
     /// Write the figures as JSON to a file too.
     #[arg(long, value_name = "FILE")]

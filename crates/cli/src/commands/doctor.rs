@@ -11,11 +11,15 @@ use hawkeye_linux::thp_settings::SettingsGuard;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Show every capability the manager could use here: whether it is there, how that was checked, what is
-/// lost without it and what would bring it.
+/// Check what a manager can do on this kernel, and what would bring the rest.
 ///
+/// Each capability: whether it is there, how that was checked, what is lost without it and what would bring it.
 /// Each one is tried on a throw-away child process. Exit status 0: processes can be managed; 1: not.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye doctor
+  hawkeye doctor --json")]
 pub struct Doctor {
     /// Print JSON.
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod advise;
 mod asking;
 pub mod attach;
 pub mod bench;
@@ -14,4 +15,5 @@ pub mod restore;
 pub mod run;
 pub mod sim;
 pub mod status;
+pub mod top;
 pub mod why;

@@ -7,15 +7,17 @@ use clap::Args;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Have the daemon leave every process alone, until `hawkeye resume`. Takes root.
+/// Have the daemon leave every process alone, until `resume`. Takes root.
 #[derive(Args)]
+#[command(after_help = "Example: hawkeye pause")]
 pub struct Pause {
     #[command(flatten)]
     options: AskOptions,
 }
 
-/// Have the daemon go on after `hawkeye pause`. Takes root.
+/// Have the daemon go on after `pause`. Takes root.
 #[derive(Args)]
+#[command(after_help = "Example: hawkeye resume --json")]
 pub struct Resume {
     #[command(flatten)]
     options: AskOptions,

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 ///
 /// Every start does this too; this command is for when there is none.
 #[derive(Args)]
+#[command(after_help = "Example: hawkeye restore")]
 pub struct Restore {}
 
 impl Restore {

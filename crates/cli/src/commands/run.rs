@@ -15,15 +15,19 @@ use std::process::{Command, ExitCode};
 ///
 /// The program keeps standard input and output; everything of ours goes to standard error. Its exit
 /// status is passed on.
-///
-/// Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 #[derive(Args)]
+#[command(after_help = "\
+Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
+Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
+`hawkeye help run` shows all options, and says more about each.")]
 pub struct Run {
     #[command(flatten)]
     options: ManagingOptions,
 
-    /// Fill so much of what the program touches first at once, for one that is known to touch all of its memory
-    /// at its start (a virtual machine, a JVM with AlwaysPreTouch), such as 8GiB.
+    /// Fill so much at its start, as 8GiB.
+    ///
+    /// Of what the program touches first, at once: for one that is known to touch all of its memory at its start (a
+    /// virtual machine, a JVM with AlwaysPreTouch).
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::bytes)]
     warm: u64,
 

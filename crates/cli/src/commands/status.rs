@@ -13,6 +13,10 @@ use std::process::ExitCode;
 
 /// Show what the daemon manages, what it has done and what holds it back.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye status
+  hawkeye status --json")]
 pub struct Status {
     #[command(flatten)]
     options: AskOptions,

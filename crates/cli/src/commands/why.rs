@@ -7,17 +7,22 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::Explanation;
 use hawkeye_manager::view::{
-    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, SampleStatus,
+    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
 };
+use hawkeye_policy::RegionSample;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Show why a process, or the 2 MiB around an address of it, gets huge pages or does not.
+/// Show why a process, or a region of it, gets huge pages or does not.
 ///
-/// Where a process has its memory is shown to its owner and to root alone.
-///
-/// Example: hawkeye why $(pidof redis-server) 0x7f2a40000000
+/// A region: the 2 MiB around an address. Where a process has its memory is shown to its owner and to root alone.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye why $(pidof redis-server)
+  hawkeye why $(pidof redis-server) 0x7f2a40000000
+`hawkeye top PID` shows which addresses there are. Exit status 1: the process
+is not under management.")]
 pub struct Why {
     #[command(flatten)]
     options: AskOptions,
@@ -97,20 +102,7 @@ fn of_region(it: &RegionExplanation) -> String {
         &format!("Region {:#x}-{:#x}: {}.", it.start, it.end, it.state),
     );
     match (&it.sample, it.age_s) {
-        (Some(sample), Some(age_s)) => {
-            let mut found = format!(
-                "{} s ago {} of its 512 base pages were present and {} had been accessed",
-                age_s.round(),
-                sample.present,
-                sample.accessed
-            );
-            if sample.walks_per_s > 0 {
-                let walks = words::count(u64::from(sample.walks_per_s));
-                found.push_str(&format!(", causing about {walks} page walks a second"));
-            }
-            found.push('.');
-            push(&mut out, &found);
-        }
+        (Some(sample), Some(age_s)) => push(&mut out, &found(it, sample, age_s)),
         (None, Some(age_s)) => {
             let age = age_s.round();
             push(&mut out, &format!("The process was last read {age} s ago."));
@@ -118,11 +110,78 @@ fn of_region(it: &RegionExplanation) -> String {
         (_, None) => push(&mut out, "The process was not sampled yet."),
     }
     if let Some(waiting) = &it.waiting {
-        push(&mut out, &format!("It waits for its turn; {waiting}."));
+        let turn = match it.ahead {
+            Some(0) => "It comes next of its process".to_owned(),
+            Some(1) => "It waits for its turn, after another region of its process".to_owned(),
+            Some(ahead) => format!(
+                "It waits for its turn, after {} other regions of its process",
+                words::count(ahead)
+            ),
+            None => "It waits for its turn".to_owned(),
+        };
+        push(&mut out, &format!("{turn}: {waiting}."));
     }
-    kept(&mut out, &it.kept_by);
-    latest(&mut out, &it.latest);
+    // What is huge, or can't be, waits for nothing that may change by itself.
+    if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
+        kept(&mut out, &it.kept_by);
+    }
+    history(&mut out, it);
     out
+}
+
+/// What the last sample saw of a region.
+fn found(it: &RegionExplanation, sample: &RegionSample, age_s: f64) -> String {
+    let age = age_s.round();
+    if sample.is_huge() {
+        let accessed = if sample.accessed > 0 {
+            "had been accessed"
+        } else {
+            "had not been accessed"
+        };
+        return format!("{age} s ago it was one huge page, which {accessed}.");
+    }
+    let mut found = format!(
+        "{age} s ago {} of its 512 base pages were present and {} had been accessed",
+        sample.present, sample.accessed
+    );
+    if let Some(bucket) = it.bucket {
+        let _ = write!(found, " (bucket {bucket} of 0 to 9)");
+    }
+    if sample.walks_per_s > 0 {
+        let walks = words::count(u64::from(sample.walks_per_s));
+        let _ = write!(found, ", causing about {walks} page walks a second");
+    }
+    found.push('.');
+    found
+}
+
+/// What was done to a region, the last thing first and in full.
+fn history(out: &mut String, it: &RegionExplanation) {
+    let ago = |at_s: f64| words::duration(it.uptime_s - at_s);
+    match it.latest.split_last() {
+        Some((last, earlier)) => {
+            let sentence = format!("The last decision, {} ago: {}.", ago(last.at_s), last.text);
+            push(out, &sentence);
+            if !earlier.is_empty() {
+                push(out, "Before that:");
+            }
+            for entry in earlier.iter().rev() {
+                item(out, &format!("{} ago: {}", ago(entry.at_s), entry.text));
+            }
+        }
+        None => {
+            let remembered = ago(it.remembered_since_s);
+            let mut sentence = format!(
+                "Nothing was done to it in the last {remembered}, as far back as is remembered"
+            );
+            if it.state == RegionState::Huge {
+                sentence.push_str(
+                    ": its program's first touch made it huge, or the kernel's khugepaged, or a manager before this one",
+                );
+            }
+            push(out, &(sentence + "."));
+        }
+    }
 }
 
 /// What the process is, and what was done to it.
@@ -145,7 +204,14 @@ fn subject(process: &ProcessStatus) -> String {
     match &process.overhead {
         Some(overhead) => push(
             &mut out,
-            &format!("Address translation costs it {overhead} of its CPU time."),
+            &format!(
+                "Address translation costs it {overhead} of its CPU time{}.",
+                match process.gain_percent {
+                    Some(gain) =>
+                        format!("; making huge what may become so would save {gain:.1} %"),
+                    None => String::new(),
+                }
+            ),
         ),
         None => push(
             &mut out,
@@ -231,8 +297,7 @@ fn item(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_manager::view::RegionState;
-    use hawkeye_policy::CoverageSource;
+    use hawkeye_policy::{CoverageSource, PageOrder, RegionAddr};
 
     #[test]
     fn addresses_are_hexadecimal_or_decimal() {
@@ -295,24 +360,113 @@ Lately:
         assert_eq!(text(&why), expected);
     }
 
-    #[test]
-    fn a_region_is_explained_by_its_state() {
-        let region = RegionExplanation {
+    fn region(state: RegionState) -> RegionExplanation {
+        RegionExplanation {
             process: redis(),
+            uptime_s: 100.0,
             start: 0x7f2a_4000_0000,
             end: 0x7f2a_4020_0000,
             age_s: Some(3.0),
             sample: None,
-            state: RegionState::Excluded {
-                why: "its owner said MADV_NOHUGEPAGE".into(),
-            },
+            state,
+            bucket: None,
             waiting: None,
+            ahead: None,
             kept_by: Vec::new(),
             latest: Vec::new(),
+            remembered_since_s: 40.0,
+        }
+    }
+
+    /// Without what is said of its process.
+    fn said(region: RegionExplanation) -> String {
+        let text = text(&Explanation::Region(Box::new(region)));
+        text[text.find("Region").expect("is named")..].to_owned()
+    }
+
+    fn entry(at_s: f64, text: &str) -> EntryView {
+        EntryView {
+            at_s,
+            region: None,
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn a_region_that_is_not_eligible_says_what_is_mapped_there() {
+        let mut excluded = region(RegionState::Excluded {
+            why: "its owner said MADV_NOHUGEPAGE".into(),
+        });
+        excluded.kept_by = vec!["management is paused".into()];
+        let expected = "\
+Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said
+MADV_NOHUGEPAGE.
+The process was last read 3 s ago.
+Nothing was done to it in the last 1 min, as far back as is remembered.
+";
+        assert_eq!(said(excluded), expected);
+    }
+
+    #[test]
+    fn a_region_that_waits_says_how_many_come_first_and_what_was_tried() {
+        let sample = RegionSample {
+            region: RegionAddr::containing(0x7f2a_4000_0000),
+            present: 500,
+            accessed: 480,
+            runs: 1,
+            written: 0,
+            zero_mapped: 0,
+            swapped: 0,
+            order: PageOrder::BASE,
+            walks_per_s: 1200,
         };
-        let said = text(&Explanation::Region(Box::new(region)));
-        let expected = "Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said\nMADV_NOHUGEPAGE.\n";
-        assert!(said.contains(expected), "{said}");
+        let waits = RegionExplanation {
+            sample: Some(sample),
+            bucket: Some(9),
+            waiting: Some("bucket 9: 480 of 512 base pages accessed".into()),
+            ahead: Some(1500),
+            kept_by: vec!["the machine uses 90 % of its memory".into()],
+            latest: vec![
+                entry(10.0, "promoted in 0.4 ms: bucket 9"),
+                entry(
+                    95.0,
+                    "split, 512 KiB recovered in 0.5 ms: 128 zero base pages",
+                ),
+            ],
+            ..region(RegionState::Candidate)
+        };
+        let expected = "\
+Region 0x7f2a40000000-0x7f2a40200000: it was accessed and may be promoted.
+3 s ago 500 of its 512 base pages were present and 480 had been accessed (bucket
+9 of 0 to 9), causing about 1,200 page walks a second.
+It waits for its turn, after 1,500 other regions of its process: bucket 9: 480
+of 512 base pages accessed.
+It is not promoted at the moment, because
+- the machine uses 90 % of its memory
+The last decision, 5 s ago: split, 512 KiB recovered in 0.5 ms: 128 zero base
+pages.
+Before that:
+- 1 min ago: promoted in 0.4 ms: bucket 9
+";
+        assert_eq!(said(waits), expected);
+    }
+
+    #[test]
+    fn a_huge_region_says_who_made_it_so() {
+        let made = RegionExplanation {
+            latest: vec![entry(88.0, "promoted in 0.4 ms: bucket 9")],
+            ..region(RegionState::Huge)
+        };
+        let made = said(made);
+        assert!(made.contains("one huge page maps it.\n"), "{made}");
+        assert!(made.ends_with("The last decision, 12 s ago: promoted in 0.4 ms: bucket 9.\n"));
+        assert!(!made.contains("keeps it"), "{made}");
+        assert!(said(region(RegionState::Huge)).contains("khugepaged"));
+        let refused = region(RegionState::CoolingDown {
+            remaining_s: 20.0,
+            errno: Some("EAGAIN".into()),
+        });
+        assert!(said(refused).contains("(EAGAIN): left alone for 20 s more"));
     }
 
     #[test]

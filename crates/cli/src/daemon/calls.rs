@@ -1,9 +1,9 @@
 //! The way from the threads that serve clients to the manager's own.
 
-use super::protocol::{Reply, Request};
-use std::sync::Arc;
+use super::protocol::{DaemonStatus, Reply, Request};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Requests that wait at most; more are refused.
 const MOST_WAITING: usize = 32;
@@ -12,9 +12,17 @@ const MOST_AT_ONCE: usize = 8;
 /// How long the manager may take to answer. A step lasts some tens of milliseconds, but reading a
 /// large process may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Who asks how management stands waits no longer than this where somebody else was told a moment ago: with thousands of
+/// processes some steps last longer.
+const STATUS_PATIENCE: Duration = Duration::from_millis(50);
+/// What was a moment ago.
+const RECENT: Duration = Duration::from_secs(5);
 
 /// Rings the manager's bell: it ends its wait and answers.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// How management stood when somebody was last told, and when that was.
+type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
 
 struct Call {
     request: Request,
@@ -27,12 +35,14 @@ pub struct Caller {
     calls: SyncSender<Call>,
     wake: Wake,
     patience: Duration,
+    last: LastStatus,
 }
 
 /// The side of the manager.
 pub struct Calls {
     waiting: Receiver<Call>,
     wake: Wake,
+    last: LastStatus,
 }
 
 /// Both sides.
@@ -42,8 +52,15 @@ pub fn calls(wake: Wake) -> (Caller, Calls) {
         calls,
         wake: Arc::clone(&wake),
         patience: PATIENCE,
+        last: LastStatus::default(),
     };
-    (caller, Calls { waiting, wake })
+    let last = Arc::clone(&caller.last);
+    let calls = Calls {
+        waiting,
+        wake,
+        last,
+    };
+    (caller, calls)
 }
 
 impl Caller {
@@ -57,6 +74,15 @@ impl Caller {
             }
             Err(TrySendError::Disconnected(_)) => return Reply::refused("the daemon is ending"),
         }
+        if request == Request::Status {
+            let recent = || Some(Reply::Status(self.recent()?));
+            let soon = answered
+                .recv_timeout(STATUS_PATIENCE.min(self.patience))
+                .ok();
+            if let Some(reply) = soon.or_else(recent) {
+                return reply;
+            }
+        }
         answered.recv_timeout(self.patience).unwrap_or_else(|_| {
             Reply::refused(format!(
                 "the manager did not answer within {} s: it is busy, or ending",
@@ -66,13 +92,27 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// How management stood a moment ago, if somebody was told.
+    fn recent(&self) -> Option<Box<DaemonStatus>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, status) = last.as_ref()?;
+        (at.elapsed() < RECENT).then(|| status.clone())
+    }
+}
+
 impl Calls {
     /// Answers what waits, but no more at once than is good for managing: then the bell rings again.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Reply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
+            let reply = answer(call.request);
+            if let Reply::Status(status) = &reply {
+                let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+                *last = Some((Instant::now(), status.clone()));
+            }
             // Whoever asked may have lost patience.
-            let _ = call.answer.try_send(answer(call.request));
+            let _ = call.answer.try_send(reply);
             answered += 1;
         }
         if answered == MOST_AT_ONCE {
@@ -113,5 +153,18 @@ mod tests {
         assert!(why(caller.ask(Request::Status)).contains("did not answer"));
         drop(calls);
         assert!(why(caller.ask(Request::Status)).contains("ending"));
+    }
+
+    #[test]
+    fn who_asks_during_a_long_step_is_told_what_the_last_one_was() {
+        let (caller, calls) = calls(Arc::new(|| {}));
+        let quick = quick(&caller);
+        assert!(why(quick.ask(Request::Status)).contains("did not answer"));
+        let told = DaemonStatus::default();
+        calls.answer(|_| Reply::Status(Box::new(told.clone())));
+        // The manager does not come to answer, and is not waited for.
+        let reply = caller.ask(Request::Status);
+        assert_eq!(reply, Reply::Status(Box::new(told)));
+        assert!(why(quick.ask(Request::Pause)).contains("did not answer"));
     }
 }

@@ -154,6 +154,10 @@ impl Daemon {
                 journal: journal.as_ref().map(JournalWriter::status),
             })),
             Request::Why { pid, address } => Reply::Explanation(manager.explain(pid, address)),
+            Request::Strip { pid, columns } => match manager.strip(pid, columns) {
+                Some(strip) => Reply::Strip(strip),
+                None => Reply::refused(format!("process {pid} is not under management")),
+            },
             Request::Pause => Reply::Done {
                 changed: manager.pause(),
             },

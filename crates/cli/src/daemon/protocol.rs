@@ -2,9 +2,10 @@
 //!
 //! A request names the protocol's version and what is wanted:
 //! `{"protocol":1,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
-//! version and what it is: `status`, `explanation`, `done` or `refused`. Field names carry units.
+//! version and what it is: `status`, `explanation`, `strip`, `done` or `refused`. Field names carry units.
 
 use hawkeye_linux::page_sizes::SizesSeen;
+use hawkeye_manager::view::Strip;
 use hawkeye_manager::{Explanation, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -31,6 +32,13 @@ pub enum Request {
         #[serde(default)]
         address: Option<u64>,
     },
+    /// The address space of a process.
+    Strip {
+        /// Which process.
+        pid: u32,
+        /// In how many columns at the most.
+        columns: u16,
+    },
     /// Leave every process alone.
     Pause,
     /// Go on.
@@ -41,7 +49,7 @@ impl Request {
     /// Whether it changes anything: then only root may ask for it.
     pub fn changes(self) -> bool {
         match self {
-            Self::Status | Self::Why { .. } => false,
+            Self::Status | Self::Why { .. } | Self::Strip { .. } => false,
             Self::Pause | Self::Resume => true,
         }
     }
@@ -55,6 +63,8 @@ pub enum Reply {
     Status(Box<DaemonStatus>),
     /// To [`Request::Why`].
     Explanation(Explanation),
+    /// To [`Request::Strip`].
+    Strip(Strip),
     /// To what changes something.
     Done {
         /// Whether anything is different now.
@@ -160,7 +170,7 @@ pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_manager::view::{ProcessExplanation, RegionExplanation, RegionState};
+    use hawkeye_manager::view::{Column, ProcessExplanation, RegionExplanation, RegionState};
 
     fn there_and_back(reply: Reply) {
         let line = line(&reply).expect("is JSON");
@@ -188,6 +198,10 @@ mod tests {
     fn every_reply_survives_the_way() {
         there_and_back(Reply::Status(Box::default()));
         there_and_back(Reply::Done { changed: true });
+        there_and_back(Reply::Strip(Strip {
+            columns: vec![Column::default()],
+            ..Strip::default()
+        }));
         there_and_back(Reply::refused("no"));
         there_and_back(Reply::Explanation(Explanation::NotManaged {
             pid: 1,
@@ -197,16 +211,36 @@ mod tests {
         let process = ProcessExplanation::default().process;
         let region = RegionExplanation {
             process,
+            uptime_s: 9.0,
             start: 1 << 46,
             end: (1 << 46) + (2 << 20),
             age_s: Some(0.5),
             sample: None,
-            state: RegionState::CoolingDown { remaining_s: 3.5 },
+            state: RegionState::CoolingDown {
+                remaining_s: 3.5,
+                errno: Some("EAGAIN".into()),
+            },
+            bucket: Some(3),
             waiting: None,
+            ahead: Some(7),
             kept_by: vec!["a hold".into()],
             latest: Vec::new(),
+            remembered_since_s: 1.0,
         };
         there_and_back(Reply::Explanation(Explanation::Region(Box::new(region))));
+    }
+
+    #[test]
+    fn a_status_of_an_older_daemon_is_understood() {
+        let older = br#"{"protocol":1,"reply":"status","version":"0.1.0","policy":"hawkeye","uptime_s":3.0,
+            "paused":false,"held":null,"memory":null,"manager_cpu_percent":0.1,"longest_call_ms":1.0,
+            "totals":{"promoted":1,"split":0,"recovered_bytes":0,"scanned":0,"freed":0,"samples":2,"errors":{}},
+            "managed":0,"processes":[],"fill":null,"metrics":null,"journal":null}"#;
+        let Ok(Reply::Status(status)) = parse::<Reply>(older) else {
+            panic!("not understood");
+        };
+        assert_eq!(status.manager.totals.promoted, 1);
+        assert!(status.manager.latest.is_empty());
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl Desk {
                     Reply::Explanation,
                 )
             }
+            Reply::Strip(strip) if strip.uid != peer.uid => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
     }

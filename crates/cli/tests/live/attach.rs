@@ -1,6 +1,6 @@
 //! `hawkeye attach`.
 
-use crate::common::{machine, machine_at_speed, memory, until, workload};
+use crate::common::{machine, machine_at_speed, memory, until, workload, workload_without_thp};
 use std::time::Duration;
 
 #[test]
@@ -53,22 +53,7 @@ fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
     let Some(machine) = machine("a_process_told_to_do_without_is_left_alone") else {
         return;
     };
-    let (mut program, pid) = {
-        use std::os::unix::process::CommandExt;
-        let mut command = std::process::Command::new(crate::common::HAWKEYE);
-        command.args(["workload", "burner", "--mib", "64"]);
-        // SAFETY: only a system call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
-                Ok(())
-            })
-        };
-        let mut program =
-            hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
-        let pid = program.wait_ready().expect("gets ready").pid;
-        (program, pid)
-    };
+    let (mut program, pid) = workload_without_thp("burner --mib 64");
     let attached = machine.attach("--policy linux --rate 100 --period 1 --window 0.1", pid);
     std::thread::sleep(Duration::from_secs(3));
     let summary = attached.interrupt();

@@ -5,6 +5,7 @@ use hawkeye_bench::workload::{Event, Workload};
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -246,6 +247,22 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
 pub fn workload(words: &str) -> (Workload, u32) {
     let words = std::iter::once("workload").chain(words.split_whitespace());
     let mut workload = Workload::spawn(HAWKEYE, words).expect("the workload starts");
+    let pid = workload.wait_ready().expect("the workload gets ready").pid;
+    (workload, pid)
+}
+
+/// Starts a workload that was told PR_SET_THP_DISABLE; it and its pid.
+pub fn workload_without_thp(words: &str) -> (Workload, u32) {
+    let mut command = Command::new(HAWKEYE);
+    command.arg("workload").args(words.split_whitespace());
+    // SAFETY: between fork and exec there is one system call without pointers.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let mut workload = Workload::spawn_command(command).expect("the workload starts");
     let pid = workload.wait_ready().expect("the workload gets ready").pid;
     (workload, pid)
 }

@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The one command that the tests' daemons may manage: others on this machine are left alone.
-const NAME: &str = "hawkeye-minded";
+pub const NAME: &str = "hawkeye-minded";
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [sampling]
 period = "1 s"
 window = "50 ms"
@@ -30,20 +30,25 @@ action = "include"
 "#;
 
 /// A daemon at work; killed when dropped.
-struct Daemon<'a> {
+pub struct Daemon<'a> {
     machine: &'a Machine,
     child: Child,
 }
 
 impl<'a> Daemon<'a> {
-    fn start(machine: &'a Machine, more: &str) -> Self {
-        Self::start_with(machine, "", more)
+    pub fn start(machine: &'a Machine, more: &str) -> Self {
+        Self::start_by(machine, &format!("{CONFIG}{more}"))
     }
 
     /// With `first` above all tables of its configuration, and `more` below them.
     fn start_with(machine: &'a Machine, first: &str, more: &str) -> Self {
+        Self::start_by(machine, &format!("{first}{CONFIG}{more}"))
+    }
+
+    /// By a configuration of its own.
+    pub fn start_by(machine: &'a Machine, text: &str) -> Self {
         let config = machine.state.join("hawkeye.toml");
-        fs::write(&config, format!("{first}{CONFIG}{more}")).expect("writes");
+        fs::write(&config, text).expect("writes");
         let child = machine
             .hawkeye(&format!("daemon --config {}", config.display()))
             .stdin(Stdio::null())
@@ -61,17 +66,17 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    fn json(&self, words: &str) -> Value {
+    pub fn json(&self, words: &str) -> Value {
         let output = self.machine.output(&format!("{words} --json"));
         let said = String::from_utf8_lossy(&output.stderr);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON but {said}"))
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         self.json("status")
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         signal(self.child.id(), libc::SIGTERM);
         assert_eq!(wait(&mut self.child, Duration::from_secs(30)), Some(0));
         assert!(!self.socket().exists(), "the socket is gone with it");
@@ -90,10 +95,10 @@ impl Drop for Daemon<'_> {
 }
 
 /// A program that the daemon is to find by itself.
-struct Minded(Child);
+pub struct Minded(Child);
 
 impl Minded {
-    fn start(machine: &Machine) -> Self {
+    pub fn start(machine: &Machine) -> Self {
         // A command is called what it is started as.
         let name = machine.state.join(NAME);
         let _ = std::os::unix::fs::symlink(HAWKEYE, &name);
@@ -107,12 +112,12 @@ impl Minded {
         Self(child)
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
     /// An address in the middle of its memory.
-    fn address(&self) -> u64 {
+    pub fn address(&self) -> u64 {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("reads");
         let range = |line: &str| {
             let (start, end) = line.split_whitespace().next()?.split_once('-')?;
@@ -287,7 +292,14 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
     let Some(machine) = machine("without_a_daemon") else {
         return;
     };
-    for words in ["status", "why 1", "pause", "resume --json"] {
+    for words in [
+        "status",
+        "why 1",
+        "pause",
+        "resume --json",
+        "top --once",
+        "top --json",
+    ] {
         let output = machine.output(words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");

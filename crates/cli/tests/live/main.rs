@@ -1,6 +1,7 @@
 //! Tests against the running kernel. They need root, and take the machine for themselves, one at a
 //! time; where the machine can't be managed they count as skipped.
 
+mod advise;
 mod attach;
 mod bad_input;
 mod common;
@@ -15,4 +16,6 @@ mod sampling;
 mod settings;
 mod small_pages;
 mod targets;
+mod top;
 mod torture;
+mod why;

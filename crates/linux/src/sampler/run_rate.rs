@@ -213,14 +213,28 @@ impl Probing {
 pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, LinuxError> {
     let member = Member::open(pid, Identity::default(), Terms::default())?;
     let target = bits.tables.bind(pid)?;
-    let tables = &mut bits.tables;
-    let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
+    let tables = &mut bits.tables;
     tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
+    probe_once(bits, &member, &target, &regions, seed)
+}
+
+/// Probes these regions of a process for one window, and waits for it.
+///
+/// # Errors
+/// The process is gone, or what page walks cost was never measured.
+pub(crate) fn probe_once(
+    bits: &mut AccessBits,
+    member: &Member,
+    target: &Target,
+    regions: &[RegionSample],
+    seed: u64,
+) -> Result<Estimate, LinuxError> {
     let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
-    let mut probing = Probing::new(&regions, settings, bits.first_touch_cost, seed);
+    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed);
     let mut calls = CallTimes::default();
-    while let Some(wait) = probing.step(tables, &member, &target, &mut calls)? {
+    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls)? {
         std::thread::sleep(wait);
     }
     let costs = bits.walk_costs.as_ref().ok_or_else(|| {

@@ -106,6 +106,10 @@ impl<M: Machine> Manager<M> {
                 self.planner.note_huge(process, region);
                 self.huge_limits.note_promoted(process);
             }
+            if order >= PageOrder::HUGE {
+                let added = (taken_bytes / BASE_PAGE_BYTES) as u16;
+                self.viewing.note_promoted(process, region, added);
+            }
             self.account(process, taken_bytes as i64);
         } else {
             self.budget.give_back();

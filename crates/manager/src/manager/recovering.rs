@@ -70,6 +70,7 @@ impl<M: Machine> Manager<M> {
             Err(error) => return self.recovery_trouble(now, &error),
         };
         self.journal.note_scan();
+        self.viewing.note_empty(process, region, scan.zero_pages);
         match self.planner.judge(scan.zero_pages, shortage) {
             Some(reason) => self.split(target, reason, scan.took, now),
             None => self.recovery_backoff.after_call(scan.took),
@@ -90,6 +91,7 @@ impl<M: Machine> Manager<M> {
             Ok(done) => {
                 self.planner.note_split(process, region);
                 self.recovered.note_split(process, region);
+                self.viewing.note_split(process, region);
                 self.huge_limits.note_split(process);
                 self.account(process, -(done.bytes as i64));
                 self.guard.note_recovered(done.bytes, searched + done.took);

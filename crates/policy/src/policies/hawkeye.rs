@@ -9,7 +9,7 @@ use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{FaultSizes, Promotion, Reason};
 use crate::policies::hawkeye_pmu::below_limit;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy};
+use crate::policy::{Needs, Policy, Waiting};
 use costs::Costs;
 use member::{Candidate, Member, Seen};
 use std::time::Duration;
@@ -170,10 +170,20 @@ impl Policy for Hawkeye {
         self.members.get(process)?.fault_sizes().cloned()
     }
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
         let member = self.members.get(process)?;
-        let candidate = member.waiting.iter().find(|c| c.region == region)?;
-        self.reason(member, candidate)
+        let mut best_first = member.waiting.iter().rev().enumerate();
+        let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
+        let cost_s = self.costs.of(candidate.order).as_secs_f64();
+        let pays = member.saving(candidate) * self.settings.horizon.as_secs_f64() >= cost_s;
+        Some(Waiting {
+            reason: self.reason(member, candidate)?,
+            ahead: ahead as u64,
+            passed_over: (!pays).then(|| {
+                let most_s = self.settings.horizon.as_secs();
+                format!("its promotion would not pay for itself within {most_s} s")
+            }),
+        })
     }
 
     fn passes_over(&self, process: ProcessId) -> Option<String> {

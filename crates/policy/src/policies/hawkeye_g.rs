@@ -6,7 +6,7 @@ use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy};
+use crate::policy::{Needs, Policy, Waiting};
 use std::time::Duration;
 
 /// What HawkEye-G can be told.
@@ -113,11 +113,18 @@ impl Policy for HawkeyeG {
         }
     }
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
-        let candidate = self.access_map(process)?.candidate(region)?;
-        Some(Reason::Bucket {
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+        let map = self.access_map(process)?;
+        let candidate = map.candidate(region)?;
+        let reason = Reason::Bucket {
             bucket: candidate.bucket,
             coverage: candidate.coverage,
+        };
+        let ahead = map.ahead_of(&candidate);
+        Some(Waiting {
+            reason,
+            ahead,
+            passed_over: None,
         })
     }
 }
@@ -195,15 +202,21 @@ mod tests {
     #[test]
     fn tells_what_a_region_waits_for_until_it_is_taken() {
         let mut policy = newest_only();
-        policy.observe(&observation(&[(1, vec![sample(3, 333), sample(4, 0)])]));
-        let waits = Reason::Bucket {
+        let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
+        policy.observe(&observation(&[(1, regions)]));
+        let reason = Reason::Bucket {
             bucket: 6,
             coverage: 333,
+        };
+        let waits = Waiting {
+            reason,
+            ahead: 2,
+            passed_over: None,
         };
         assert_eq!(policy.waiting(process(1), region(3)), Some(waits));
         assert_eq!(policy.waiting(process(1), region(4)), None);
         assert_eq!(policy.waiting(process(2), region(3)), None);
-        policy.next_promotion(Duration::ZERO);
+        drain(&mut policy);
         assert_eq!(policy.waiting(process(1), region(3)), None);
     }
 

@@ -7,7 +7,7 @@ use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy};
+use crate::policy::{Needs, Policy, Waiting};
 use crate::terms::Terms;
 use std::time::Duration;
 
@@ -133,13 +133,19 @@ impl Policy for HawkeyePmu {
         })
     }
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Reason> {
+    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
         let member = self.members.get(process)?;
         let candidate = member.map.candidate(region)?;
-        Some(Reason::MeasuredOverhead {
+        let reason = Reason::MeasuredOverhead {
             overhead: member.overhead?,
             bucket: candidate.bucket,
             coverage: candidate.coverage,
+        };
+        let ahead = member.map.ahead_of(&candidate);
+        Some(Waiting {
+            reason,
+            ahead,
+            passed_over: None,
         })
     }
 

@@ -82,6 +82,8 @@ pub struct Estimator {
 pub struct Estimate {
     /// `None`: the process hardly ran.
     pub overhead: Option<Overhead>,
+    /// What of it comes from huge pages, in per cent of the process's CPU time: more of them would not save that.
+    pub huge_percent: f64,
     /// Page walks, were all its memory under base pages as those regions are that were looked at.
     pub rates: WalkRates,
     /// CPU time used, in cores, without what probing itself cost the program.
@@ -195,9 +197,9 @@ impl Estimator {
             .max(self.base_regions as f64 * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
         let at = costs.at(footprint as u64);
         let walks = self.walks(&at, beyond_tlb, cpu_cores);
+        let huge = self.huge_rates(costs).share(&costs.at(0), costs);
         let overhead = (cpu_cores >= LEAST_CORES).then(|| {
             let base = rates.share(&at, costs);
-            let huge = self.huge_rates(costs).share(&costs.at(0), costs);
             let marks = last.touched().max(1) as f64;
             let chance = (2.0 / marks.sqrt()).min(1.0);
             Overhead {
@@ -212,6 +214,7 @@ impl Estimator {
         });
         Estimate {
             overhead,
+            huge_percent: huge.percent,
             rates,
             cpu_cores,
             walks,

@@ -1,7 +1,7 @@
 //! What the manager shows of itself, and pausing it.
 
 use crate::common::{GIB, MIB, Outcome, base, bloated, machine, manage, often, program, run, s};
-use hawkeye_manager::view::{ProcessExplanation, RegionExplanation, RegionState};
+use hawkeye_manager::view::{Column, ProcessExplanation, RegionExplanation, RegionState};
 use hawkeye_manager::{Event, Explanation, Manager, Settings};
 use hawkeye_policy::Watermarks;
 use hawkeye_sim::SimMachine;
@@ -49,6 +49,37 @@ fn a_status_adds_up() -> Outcome {
         (100 * MIB, 4 * GIB)
     );
     assert!(status.manager_cpu_percent > 0.0);
+    Ok(())
+}
+
+#[test]
+fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal() -> Outcome {
+    let mut machine = machine(4 * GIB)?;
+    let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]))?;
+    let settings = Settings {
+        rate: Some(hawkeye_policy::Rate::per_second(2.0)?),
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    assert_eq!(manager.strip(it.pid, 80), None, "nobody was looked for yet");
+    run(&mut manager, s(15.0));
+    let status = manager.status();
+    let promoted = status.totals.promoted;
+    assert!(promoted > 2 && promoted < 40, "{promoted}");
+    assert!(status.pace.promoted_per_s > 0.0 && status.pace.promoted_per_s <= 2.5);
+    assert_eq!(status.processes[0].pace, status.pace);
+    let latest = status.latest.last().map(|decision| decision.text.as_str());
+    assert!(latest.is_some_and(|text| text.starts_with("promoted in")));
+    assert!(status.latest.len() <= hawkeye_manager::Status::MOST_DECISIONS);
+
+    let strip = manager.strip(it.pid, 80).unwrap_or_default();
+    assert_eq!(strip.columns.len(), 50, "one region a column");
+    let sum = |part: fn(&Column) -> u64| strip.columns.iter().map(part).sum::<u64>();
+    assert_eq!(sum(|c| c.huge), promoted, "those since the sample included");
+    assert_eq!(sum(|c| c.candidates), 40 - promoted);
+    assert!(strip.columns[40].after_gap && !strip.columns[39].after_gap);
+    let coarse = manager.strip(it.pid, 7).unwrap_or_default();
+    assert_eq!(coarse.columns.len(), 7);
     Ok(())
 }
 

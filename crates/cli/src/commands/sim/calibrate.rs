@@ -9,9 +9,10 @@ use std::path::PathBuf;
 ///
 /// Takes about half a minute and up to 5 GiB of memory; changes no setting of the machine. Needs no privileges, except for
 /// what reading page tables costs.
-///
-/// Example: hawkeye sim calibrate -o here.toml && hawkeye sim compare --costs here.toml --workloads random
 #[derive(Args)]
+#[command(after_help = "\
+Example: hawkeye sim calibrate -o here.toml
+Then: hawkeye sim compare --costs here.toml --workloads random")]
 pub struct Calibrate {
     /// Write the machine into this file, as TOML.
     #[arg(short, long, value_name = "FILE")]

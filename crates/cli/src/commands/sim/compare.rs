@@ -10,19 +10,25 @@ use hawkeye_sim::simulate::{Job, simulate_each};
 use hawkeye_sim::workloads::Workload;
 
 /// Run workloads on several systems, on all cores, and compare.
-///
-/// Example: hawkeye sim compare --systems linux-4k,linux,hawkeye --workloads random,graph500
 #[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye sim compare --systems linux-4k,linux,hawkeye --workloads random
+`hawkeye help sim compare` shows all options, and says more about each.")]
 pub struct Compare {
-    /// Systems; all of them if none is named.
+    /// Systems [default: all].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
-    /// Workloads, by name, as files NAME.toml, or traces of memory accesses: see docs/workloads.md.
+    /// Workloads: names, files NAME.toml, or traces.
+    ///
+    /// See docs/workloads.md.
     #[arg(long, value_name = "W,V", value_delimiter = ',', required = true)]
     workloads: Vec<String>,
 
-    /// Runs at a time; as many as there are cores. The results are the same.
+    /// Runs at a time [default: one a core].
+    ///
+    /// The results are the same.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 

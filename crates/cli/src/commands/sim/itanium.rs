@@ -9,6 +9,10 @@ use std::path::PathBuf;
 
 /// Wienand's thesis on Itanium Linux with many page sizes, simulated, beside what was measured.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye sim itanium
+  hawkeye sim itanium linear sparse")]
 pub struct Itanium {
     /// Tables; all of them if none is named.
     #[arg(value_name = "NAME")]

@@ -20,19 +20,23 @@ pub struct Machine {
     #[arg(long, value_name = "SIZE", default_value = "96GiB", value_parser = |text: &str| text.parse::<Size>())]
     memory: Size,
 
-    /// Its processor, one of those that `hawkeye sim list` shows; haswell, or the one in the file of costs, unless said.
+    /// Its processor (`hawkeye sim list`).
+    ///
+    /// haswell, or the one in the file of costs, unless said.
     #[arg(long, value_name = "NAME")]
     processor: Option<String>,
 
     /// Levels of page tables, 4 or 5.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = |text: &str| text.parse::<Levels>())]
+    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true, value_parser = |text: &str| text.parse::<Levels>())]
     page_table_levels: Levels,
 
     /// The processor doesn't walk for the next page of a stream beforehand.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_prefetch: bool,
 
-    /// What the kernel's work costs and the processor, from `hawkeye sim calibrate`; the paper's without it.
+    /// Costs, from `hawkeye sim calibrate`.
+    ///
+    /// What the kernel's work costs, and the processor; the paper's without it.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
 
@@ -44,35 +48,46 @@ pub struct Machine {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Free memory fragmentation index at first, 0-1.
+    /// Fragmentation at first, 0-1.
+    ///
+    /// Of free memory, as an FMFI.
     #[arg(long, value_name = "FMFI", default_value_t = 0.0)]
     fragment: f64,
 
-    /// Promotions per second, for every system; by default each has its own pace.
+    /// Promotions per second [default: each its own].
     #[arg(long, value_name = "REGIONS_PER_S")]
     rate: Option<f64>,
 
-    /// Run the workload in a virtual machine of so much memory; a workload can have virtual machines of its own, too.
+    /// Run it in a virtual machine of so much memory.
+    ///
+    /// A workload can have virtual machines of its own, too.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
     guest: Option<Size>,
 
     /// The system in virtual machines; by default the same as on the machine itself.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", hide_short_help = true)]
     guest_system: Option<String>,
 
     /// Free memory fragmentation index in virtual machines at first, 0-1.
-    #[arg(long, value_name = "FMFI", default_value_t = 0.0)]
+    #[arg(
+        long,
+        value_name = "FMFI",
+        default_value_t = 0.0,
+        hide_short_help = true
+    )]
     guest_fragment: f64,
 
-    /// Size of the swap partition, on an SSD; none by default.
+    /// Size of swap, on an SSD [default: none].
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
     swap: Option<Size>,
 
     /// Pages of virtual machines scanned for zeros per second, to be merged; none by default.
-    #[arg(long, value_name = "PAGES_PER_S")]
+    #[arg(long, value_name = "PAGES_PER_S", hide_short_help = true)]
     merge: Option<u64>,
 
-    /// Fill memory ahead of programs where the system can (`hawkeye`), in place of zeroing free memory.
+    /// Fill memory ahead of programs.
+    ///
+    /// Where the system can (`hawkeye`), in place of zeroing free memory.
     #[arg(long)]
     fault_ahead: bool,
 }

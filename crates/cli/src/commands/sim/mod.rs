@@ -20,8 +20,15 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
-/// Try systems and workloads on a simulated machine: deterministic, faster than real time, no privileges needed.
+/// Try systems and workloads on a simulated machine, without privileges.
+///
+/// Deterministic, and faster than real time.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye sim list
+  hawkeye sim run --system hawkeye --workload random
+  hawkeye sim compare --systems linux,hawkeye --workloads random")]
 pub struct Sim {
     #[command(subcommand)]
     command: SimCommand,
@@ -37,6 +44,7 @@ enum SimCommand {
     Paper(paper::Paper),
     Itanium(itanium::Itanium),
     /// Show systems, workloads and where their figures are from.
+    #[command(after_help = "Example: hawkeye sim list")]
     List,
 }
 

@@ -14,16 +14,23 @@ use std::path::{Path, PathBuf};
 
 /// What to make of results beside a table.
 #[derive(Args)]
+#[command(next_help_heading = "Results")]
 pub struct Output {
-    /// Write JSON into a file; without a name, print it instead of the table.
+    /// Write JSON; without a name, print it.
+    ///
+    /// Instead of the table.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     json: Option<Option<PathBuf>>,
 
-    /// Write the table "results" of docs/recordings.md into a Parquet file.
+    /// Write the results as Parquet.
+    ///
+    /// The table "results" of docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
 
-    /// Write the table "sizes" of docs/recordings.md into a Parquet file: pages by their size.
+    /// Write pages by their size as Parquet.
+    ///
+    /// The table "sizes" of docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet_sizes: Option<PathBuf>,
 

@@ -8,6 +8,10 @@ use hawkeye_bench::simulated::paper;
 
 /// The HawkEye and Ingens papers' tables and figures, simulated, beside the published ones.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye sim paper
+  hawkeye sim paper table-1 --json")]
 pub struct Paper {
     /// Tables and figures; all of them if none is named.
     #[arg(value_name = "NAME")]

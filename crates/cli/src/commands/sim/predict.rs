@@ -4,13 +4,14 @@ use anyhow::{Result, bail};
 use clap::Args;
 use hawkeye_bench::simulated::this_machine;
 
-/// Measure what huge pages bring five programs on this machine, beside what the simulator predicts of it.
+/// Measure what huge pages bring here, beside what is predicted.
+///
+/// To five programs, beside what the simulator predicts of it.
 ///
 /// The simulator is calibrated first, as by `hawkeye sim calibrate`; nothing is fitted to the programs' speed. Takes about a minute and a
 /// half and 5 GiB of memory; changes no setting of the machine, and needs no privileges.
-///
-/// Example: hawkeye sim predict
 #[derive(Args)]
+#[command(after_help = "Example: hawkeye sim predict --json")]
 pub struct Predict {
     /// Print JSON.
     #[arg(long)]

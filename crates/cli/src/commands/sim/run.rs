@@ -18,15 +18,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Run one workload on one system.
-///
-/// Example: hawkeye sim run --system hawkeye-g --workload random --fragment 1 --svg run.svg
 #[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye sim run --system hawkeye-g --workload random --fragment 1 --svg r.svg
+`hawkeye help sim run` shows all options, and says more about each.")]
 pub struct Run {
     /// The system: `hawkeye sim list` shows them.
     #[arg(long, value_name = "S")]
     system: String,
 
-    /// The workload, by name, as a file NAME.toml, or a trace of memory accesses: see docs/workloads.md.
+    /// The workload: a name, file or trace.
+    ///
+    /// One of `hawkeye sim list`, or a file NAME.toml.
+    ///
+    /// A trace is one of memory accesses: see docs/workloads.md.
     #[arg(
         long,
         value_name = "W",
@@ -35,11 +41,15 @@ pub struct Run {
     )]
     workload: Option<String>,
 
-    /// Instead of a workload: do again what was recorded of coverage over time, see docs/recordings.md.
+    /// Instead of a workload: what was recorded.
+    ///
+    /// Of coverage over time, see docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
-    /// Record the coverage that the manager sees into a Parquet file: see docs/recordings.md.
+    /// Record coverage into a Parquet file.
+    ///
+    /// As the manager sees it: see docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 

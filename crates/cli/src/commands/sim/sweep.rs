@@ -8,15 +8,20 @@ use clap::Args;
 use hawkeye_sim::simulate::{Job, simulate_each};
 use hawkeye_sim::sweep::{Base, Parameter, parse_values};
 
-/// Vary one parameter of the workload, the machine, its costs or the systems, on all cores.
+/// Vary one parameter of a workload, machine, costs or systems.
 ///
 /// Keys: machine.KEY (memory, cores, fragment, seed, sample, longest_s), processor or processor.KEY, costs.KEY,
 /// system.KEY (rate_per_s, period_s, ...), workload.KEY (process.0.area.heap.size). A wrong key is answered with the right ones.
-///
-/// Example: hawkeye sim sweep --vary machine.fragment=0..1+0.25 --workload random --systems linux,hawkeye
 #[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye sim sweep --vary machine.fragment=0..1+0.25 --workload random
+Keys: machine.KEY, processor, costs.KEY, system.KEY, workload.KEY; a wrong one is
+answered with the right ones. `hawkeye help sim sweep` shows all options.")]
 pub struct Sweep {
-    /// The key and its values: a list A,B,C, in which each may be a range FROM..TO+STEP or FROM..TO*FACTOR.
+    /// The key and its values: A,B or FROM..TO+STEP.
+    ///
+    /// A list A,B,C, in which each may be a range FROM..TO+STEP or FROM..TO*FACTOR.
     #[arg(long, value_name = "KEY=VALUES")]
     vary: String,
 
@@ -24,11 +29,13 @@ pub struct Sweep {
     #[arg(long, value_name = "W")]
     workload: String,
 
-    /// Systems; all of them if none is named.
+    /// Systems [default: all].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
-    /// Runs at a time; as many as there are cores. The results are the same.
+    /// Runs at a time [default: one a core].
+    ///
+    /// The results are the same.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 

@@ -11,27 +11,42 @@ use std::path::Path;
 #[command(next_help_heading = "Traces")]
 pub struct Tracing {
     /// How often it is played, one time after the other.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     trace_repeat: u32,
 
     /// The program's own work for each instruction, all but translation.
-    #[arg(long, value_name = "CYCLES", default_value_t = 1.0)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "CYCLES",
+        default_value_t = 1.0
+    )]
     trace_cycles: f64,
 
     /// The same for each access, where the trace has no instructions.
-    #[arg(long, value_name = "CYCLES", default_value_t = 4.0)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "CYCLES",
+        default_value_t = 4.0
+    )]
     trace_access_cycles: f64,
 
     /// How much of each page walk the program waits for: less than 100 where other work goes on meanwhile.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "PERCENT",
+        default_value_t = 100.0
+    )]
     trace_waited: f64,
 
     /// Each access counts as so many like it, one after the other: a short trace, or one of samples, stands for a long run.
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1.0)]
     trace_scale: f64,
 
     /// Leave out lines and records that are not of the trace's format, and say how many; without it the first is an error.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     trace_skip_bad: bool,
 }
 

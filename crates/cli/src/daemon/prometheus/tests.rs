@@ -52,6 +52,7 @@ fn status() -> DaemonStatus {
             },
             managed: 2,
             processes: vec![redis()],
+            ..Status::default()
         },
         page_sizes: None,
         fill: Some(FillStatus {

@@ -1,7 +1,9 @@
 use super::super::calls::{Calls, calls};
 use super::*;
 use hawkeye_manager::Explanation;
-use hawkeye_manager::view::{EntryView, ProcessExplanation, RegionExplanation, RegionState};
+use hawkeye_manager::view::{
+    Column, EntryView, ProcessExplanation, RegionExplanation, RegionState, Strip,
+};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -121,14 +123,18 @@ fn explained(request: Request) -> Reply {
         None => Explanation::Process(Box::new(why)),
         Some(address) => Explanation::Region(Box::new(RegionExplanation {
             process: why.process,
+            uptime_s: 1.0,
             start: address,
             end: address + (2 << 20),
             age_s: None,
             sample: None,
             state: RegionState::NotSampled,
+            bucket: None,
             waiting: None,
+            ahead: None,
             kept_by: Vec::new(),
             latest: Vec::new(),
+            remembered_since_s: 0.0,
         })),
     })
 }
@@ -276,4 +282,33 @@ fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
     assert!(said.is_some_and(|said| said.contains("is no socket")));
     assert!(path.exists(), "other people's files stay");
     fs::remove_file(&path).expect("removes");
+}
+
+#[test]
+fn a_strip_has_addresses_for_root_and_the_owner() {
+    let answer = |_| {
+        Reply::Strip(Strip {
+            uid: OTHER.uid,
+            columns: vec![Column {
+                start: Some(2 << 20),
+                end: Some(4 << 20),
+                regions: 1,
+                ..Column::default()
+            }],
+            ..Strip::default()
+        })
+    };
+    with_manager(answer, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let (pid, columns) = (7, 80);
+        let request = Request::Strip { pid, columns };
+        let start = |peer| match ask(&desk, peer, request) {
+            Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
+            other => panic!("no strip but {other:?}"),
+        };
+        assert_eq!(start(ROOT), (Some(2 << 20), 1));
+        assert_eq!(start(OTHER), (Some(2 << 20), 1));
+        let stranger = Peer { uid: Some(65_532) };
+        assert_eq!(start(stranger), (None, 1));
+    });
 }

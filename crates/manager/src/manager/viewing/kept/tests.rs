@@ -58,3 +58,34 @@ fn samples_stay_bounded_the_oldest_go_then_the_largest() {
     viewing.retain_processes(|_| false);
     assert!(kept(&viewing).is_empty());
 }
+
+#[test]
+fn what_was_empty_counts_until_it_is_split_by_whomever() {
+    let mut viewing = Viewing::holding(2);
+    let process = |pid| ProcessId {
+        pid,
+        start_ticks: 1,
+    };
+    let region = |index: u64| RegionAddr::containing(index << 21);
+    viewing.keep(sampled(1, &[(1, 1)]));
+    viewing.note_promoted(process(1), region(0), 12);
+    assert_eq!(viewing.empty_bytes(process(1)), 12 * BASE_PAGE_BYTES);
+    assert!(viewing.samples[&process(1)].is_huge(&viewing.samples[&process(1)].sample.regions[0]));
+    // Searched since: as many are empty now.
+    viewing.note_empty(process(1), region(0), 5);
+    assert_eq!(viewing.empty_bytes(process(1)), 5 * BASE_PAGE_BYTES);
+    viewing.note_split(process(1), region(0));
+    assert_eq!(viewing.empty_bytes(process(1)), 0);
+    // What the kernel has split by itself shows in the next sample.
+    viewing.note_promoted(process(1), region(0), 12);
+    viewing.keep(sampled(2, &[(1, 1)]));
+    assert_eq!(viewing.empty_bytes(process(1)), 0);
+    // It stays bounded.
+    for index in 0..5 {
+        viewing.note_empty(process(2), region(index), 1);
+    }
+    assert_eq!(viewing.empty_bytes(process(2)), 2 * BASE_PAGE_BYTES);
+    viewing.retain_processes(|_| false);
+    viewing.note_empty(process(3), region(0), 1);
+    assert_eq!(viewing.empty_bytes(process(3)), BASE_PAGE_BYTES);
+}

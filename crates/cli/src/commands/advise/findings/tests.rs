@@ -1,0 +1,252 @@
+use super::super::facts::{Group, Zeros};
+use super::*;
+use hawkeye_linux::surroundings::{Allocator, Settings, Surroundings};
+use hawkeye_policy::{Identity, OverheadSource};
+
+const START: u64 = 0x7f00_0000_0000;
+
+fn place(regions: u64, advice: Said) -> Place {
+    Place {
+        start: START,
+        end: START + regions * HUGE_PAGE_BYTES,
+        what: "anonymous".into(),
+        resident_bytes: regions * HUGE_PAGE_BYTES,
+        advice,
+        ..Place::default()
+    }
+}
+
+/// A random reader of 2 GiB, a tenth of whose regions has nine tenths of its walks.
+pub(in super::super) fn facts() -> Facts {
+    let count = 1000;
+    let region = |n: u64| Region {
+        start: START + n * HUGE_PAGE_BYTES,
+        present: 500,
+        swapped: 0,
+        share: if n < 100 { 0.009 } else { 0.1 / 900.0 },
+    };
+    Facts {
+        pid: 4711,
+        seconds: 30.0,
+        cost: Ok(Cost {
+            overhead: Overhead {
+                percent: 40.0,
+                low_percent: 30.0,
+                high_percent: 50.0,
+                at_least: true,
+                source: OverheadSource::RunRate,
+            },
+            huge_percent: 0.0,
+            windows_percent: [38.0, 44.0],
+            windows: 15,
+            cpu_cores: 1.0,
+        }),
+        regions: (0..count).map(region).collect(),
+        huge_regions: 0,
+        zeros: Zeros::default(),
+        surroundings: Surroundings {
+            identity: Identity {
+                command: "reader".into(),
+                ..Identity::default()
+            },
+            places: vec![place(count, Said::None)],
+            allocator: Allocator::Glibc { hugetlb: None },
+            settings: Settings {
+                enabled: Some("madvise".into()),
+                enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
+                ..Settings::default()
+            },
+            ..Surroundings::default()
+        },
+        memory: MemoryUse {
+            used_bytes: 4 << 30,
+            total_bytes: 24 << 30,
+        },
+        cgroup: None,
+    }
+}
+
+pub(in super::super) fn sequential() -> Facts {
+    let mut facts = facts();
+    if let Ok(cost) = &mut facts.cost {
+        cost.overhead = Overhead {
+            low_percent: 0.2,
+            high_percent: 1.1,
+            ..Overhead::exact(0.8, OverheadSource::RunRate)
+        };
+    }
+    facts
+}
+
+pub(in super::super) fn idle() -> Facts {
+    Facts {
+        cost: Err(NotMeasured::Idle),
+        ..facts()
+    }
+}
+
+fn has(advice: &Advice, kind: fn(&Finding) -> bool) -> bool {
+    advice.findings.iter().any(kind)
+}
+
+#[test]
+fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
+    let advice = advise(&facts());
+    assert_eq!(advice.verdict, Verdict::Gains);
+    let first: Vec<u64> = advice
+        .findings
+        .iter()
+        .filter_map(|finding| match finding {
+            Finding::FirstRegions { regions, .. } => Some(*regions),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(first.len(), 2);
+    assert!(
+        (55..=57).contains(&first[0]) && (99..=102).contains(&first[1]),
+        "{first:?}"
+    );
+    assert!(has(
+        &advice,
+        |f| matches!(f, Finding::At { share_percent, .. } if *share_percent > 99.0)
+    ));
+    let added = 1000 * 12 * 4096;
+    assert!(advice.findings.contains(&Finding::WouldAdd {
+        bytes: added,
+        of_bytes: 1000 * 500 * 4096,
+    }));
+}
+
+#[test]
+fn under_what_is_worth_it_nothing_is_proposed() {
+    for facts in [sequential(), idle()] {
+        let advice = advise(&facts);
+        assert_eq!(advice.verdict, Verdict::GainsNothing);
+        assert!(advice.remedies.is_empty());
+        assert!(!has(&advice, |f| matches!(
+            f,
+            Finding::At { .. } | Finding::WouldAdd { .. }
+        )));
+    }
+    let mut doubtful = sequential();
+    if let Ok(cost) = &mut doubtful.cost {
+        cost.overhead.high_percent = 3.0;
+    }
+    let advice = advise(&doubtful);
+    assert_eq!(
+        (advice.verdict, advice.remedies.len()),
+        (Verdict::MayGain, 0)
+    );
+}
+
+#[test]
+fn what_is_huge_already_gains_no_more() {
+    let mut all = facts();
+    all.regions.clear();
+    all.huge_regions = 1000;
+    assert_eq!(advise(&all).verdict, Verdict::HasThem);
+    // Walks of huge pages are not saved by more of them.
+    let mut rest = facts();
+    rest.huge_regions = 5000;
+    if let Ok(cost) = &mut rest.cost {
+        cost.huge_percent = 39.0;
+        cost.overhead.high_percent = 40.0;
+        cost.overhead.at_least = false;
+    }
+    assert_eq!(advise(&rest).verdict, Verdict::HasThem);
+}
+
+#[test]
+fn zeros_of_a_sample_stand_for_all() {
+    let mut facts = idle();
+    facts.huge_regions = 1000;
+    facts.zeros = Zeros {
+        searched: 100,
+        zero_pages: 100 * 256,
+        bloated: 50,
+    };
+    let advice = advise(&facts);
+    let half = 500 * HUGE_PAGE_BYTES;
+    assert!(advice.findings.contains(&Finding::Wastes {
+        searched: 100,
+        huge_regions: 1000,
+        zero_percent: 50.0,
+        bytes: half,
+        recoverable_bytes: half,
+    }));
+    assert_eq!(advice.remedies.len(), 1);
+    assert!(advice.remedies[0].command.contains("--policy none"));
+}
+
+#[test]
+fn each_setting_that_stands_in_the_way_is_found() {
+    let with = |change: fn(&mut Facts)| {
+        let mut facts = facts();
+        change(&mut facts);
+        advise(&facts)
+    };
+    let silent = with(|_| {});
+    assert!(has(&silent, |f| matches!(
+        f,
+        Finding::KernelSaysMadvise { .. }
+    )));
+    let never = with(|f| f.surroundings.settings.enabled = Some("never".into()));
+    assert!(has(&never, |f| *f == Finding::KernelSaysNever));
+    let always = with(|f| {
+        f.surroundings.settings = Settings {
+            enabled: Some("always".into()),
+            khugepaged_scan_sleep_ms: Some("10000".into()),
+            khugepaged_pages_to_scan: Some("4096".into()),
+            ..Settings::default()
+        };
+    });
+    // 1000 regions of 512 pages, 4096 every 10 s.
+    assert!(has(
+        &always,
+        |f| matches!(f, Finding::KernelSaysAlways { khugepaged_s: Some(s), .. } if *s == 1250.0)
+    ));
+    let disabled = with(|f| f.surroundings.thp_disabled = true);
+    assert!(has(&disabled, |f| *f == Finding::ThpDisabled));
+    let attach = |advice: &Advice| advice.remedies.iter().any(|r| r.command.contains("attach"));
+    assert!(
+        attach(&silent) && !attach(&disabled),
+        "a manager can do nothing there"
+    );
+    let refused = with(|f| f.surroundings.places = vec![place(1000, Said::NoHuge)]);
+    assert!(has(&refused, |f| matches!(f, Finding::NoHugePage { .. })));
+    let shared = with(|f| {
+        f.surroundings.places.push(Place {
+            shared_memory: true,
+            ineligible: Some("a file".into()),
+            ..place(500, Said::None)
+        });
+    });
+    assert!(has(&shared, |f| matches!(f, Finding::Shared { .. })));
+}
+
+#[test]
+fn memory_that_is_short_or_nearly_so_is_found() {
+    let mut facts = facts();
+    facts.cgroup = Some(Group {
+        name: "/a".into(),
+        usage: MemoryUse {
+            used_bytes: 2 << 30,
+            total_bytes: 2 << 30,
+        },
+    });
+    let advice = advise(&facts);
+    assert!(has(&advice, |f| matches!(
+        f,
+        Finding::MemoryShort {
+            cgroup: Some(_),
+            ..
+        }
+    )));
+    assert!(!advice.remedies.iter().any(|r| r.command.contains("attach")));
+    facts.cgroup = None;
+    facts.memory.used_bytes = facts.memory.total_bytes * 85 / 100 - (10 << 20);
+    assert!(has(&super::advise(&facts), |f| matches!(
+        f,
+        Finding::LimitNear { cgroup: None, .. }
+    )));
+}

@@ -1,0 +1,228 @@
+//! Collects the facts.
+
+use super::facts::{Cost, Facts, Group, NotMeasured, Region, Zeros};
+use anyhow::{Context, Result, bail};
+use hawkeye_linux::cgroup::Groups;
+use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::measuring::{Measuring, Window};
+use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::surroundings::Surroundings;
+use hawkeye_linux::{pagemap, system_memory};
+use hawkeye_manager::config::CounterEvents;
+use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// From one window to the next: half of it is left alone.
+const EVERY: Duration = Duration::from_secs(2);
+/// Huge pages searched for zeros at most, spread over all: 4 us to 250 us each.
+const SEARCHED: usize = 512;
+
+/// Measures a process for so long.
+///
+/// # Errors
+/// It is gone or somebody else's, or nothing can be measured on this machine.
+pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Facts> {
+    let process = ProcessHandle::open(pid)?;
+    let decision = probe::choose(&probe::gather(Extent::ForManaging, None)?)?;
+    let mut means = probe::means(&decision)?;
+    // What walks cost is measured once after each start of the machine, and kept there.
+    let state = state_dir();
+    let _ = std::fs::create_dir_all(&state);
+    means.prepare_overhead(&state, CounterEvents::default())?;
+    let (cost, ranked, huge, zeros) = match means.sampler {
+        Sampler::AccessBits(bits) => {
+            let mut measuring = Measuring::begin(bits, pid)?;
+            let windows = windows(&mut measuring, seconds, &mut tell)?;
+            let regions = measuring.regions()?;
+            let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
+            let zeros = zeros(&mut measuring, &huge)?;
+            let cost = if huge.is_empty() && base.is_empty() {
+                Err(NotMeasured::TooSmall)
+            } else {
+                cost(&windows)
+            };
+            (cost, ranked(&base, &windows), huge, zeros)
+        }
+        Sampler::Damon(_) | Sampler::Population => {
+            let ranges = hawkeye_linux::mappings::eligible(&pagemap::mappings(pid)?).ranges;
+            let regions = pagemap::population(pid, &ranges)?;
+            let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
+            let none = ranked(&base, &[]);
+            (Err(NotMeasured::Unseen), none, huge, Zeros::default())
+        }
+    };
+    if !process.alive() {
+        bail!("process {pid} has ended while it was measured");
+    }
+    let groups = Groups::of_this_machine().read(Duration::ZERO, &[process.id]);
+    let fullest = groups
+        .into_iter()
+        .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
+    Ok(Facts {
+        pid,
+        seconds,
+        cost,
+        regions: ranked,
+        huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
+        zeros,
+        surroundings: Surroundings::of(pid)?,
+        memory: system_memory::machine().context("reading the machine's memory")?,
+        cgroup: fullest.map(|group| Group {
+            name: group.name,
+            usage: group.usage,
+        }),
+    })
+}
+
+fn windows(
+    measuring: &mut Measuring,
+    seconds: f64,
+    tell: &mut impl FnMut(&str),
+) -> Result<Vec<Window>> {
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs_f64(seconds);
+    let mut windows = Vec::new();
+    loop {
+        let next = Instant::now() + EVERY;
+        windows.push(measuring.window()?);
+        let now = Instant::now();
+        tell(&format!(
+            "{:.0} of {seconds:.0} s",
+            (now - begun).as_secs_f64()
+        ));
+        if now >= until {
+            return Ok(windows);
+        }
+        std::thread::sleep(next.min(until).saturating_duration_since(now));
+        if Instant::now() >= until && windows.len() > 1 {
+            return Ok(windows);
+        }
+    }
+}
+
+/// The middle one of all windows in which it ran.
+fn cost(windows: &[Window]) -> Result<Cost, NotMeasured> {
+    let mut ran: Vec<(Overhead, &Window)> = windows
+        .iter()
+        .filter_map(|window| Some((window.counted.or(window.estimate.overhead)?, window)))
+        .collect();
+    ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
+    let (Some(lowest), Some(highest), Some(middle)) =
+        (ran.first(), ran.last(), ran.get(ran.len() / 2))
+    else {
+        return Err(NotMeasured::Idle);
+    };
+    let cores = ran.iter().map(|(_, window)| window.estimate.cpu_cores);
+    Ok(Cost {
+        overhead: middle.0,
+        huge_percent: middle.1.estimate.huge_percent.min(middle.0.percent),
+        windows_percent: [lowest.0.percent, highest.0.percent],
+        windows: ran.len(),
+        cpu_cores: cores.sum::<f64>() / ran.len() as f64,
+    })
+}
+
+/// The regions, those with most walks first.
+///
+/// A window shows each region for some milliseconds, so the one that seems hottest is so by chance as well. Every second
+/// window therefore says in which order they come, and the others how much each has: the two know nothing of each other.
+fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
+    let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
+    let (by, of) = match windows.len() {
+        0 | 1 => (turns(0), turns(0)),
+        _ => (turns(0), turns(1)),
+    };
+    let walks = |known: &HashMap<RegionAddr, f64>, r: &RegionSample| {
+        known.get(&r.region).copied().unwrap_or(0.0)
+    };
+    let all: f64 = base.iter().map(|r| walks(&of, r)).sum();
+    let mut order: Vec<&RegionSample> = base.iter().filter(|r| r.present > 0).collect();
+    order.sort_by(|a, b| {
+        walks(&by, b)
+            .total_cmp(&walks(&by, a))
+            .then(a.region.cmp(&b.region))
+    });
+    let share = |r: &RegionSample| if all > 0.0 { walks(&of, r) / all } else { 0.0 };
+    order.iter().map(|r| Region::new(r, share(r))).collect()
+}
+
+/// Page walks of each region, the mean of the windows that looked at it.
+fn mean_walks<'a>(windows: impl Iterator<Item = &'a Window>) -> HashMap<RegionAddr, f64> {
+    let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
+    for (region, walks) in windows.flat_map(|window| &window.estimate.walks) {
+        let (sum, count) = sums.entry(*region).or_default();
+        *sum += f64::from(*walks);
+        *count += 1.0;
+    }
+    let mean = |(region, (sum, count))| (region, sum / count);
+    sums.into_iter().map(mean).collect()
+}
+
+fn zeros(measuring: &mut Measuring, huge: &[RegionSample]) -> Result<Zeros> {
+    let threshold = BloatThreshold::default().zero_pages();
+    let mut zeros = Zeros::default();
+    for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
+        let Some(pages) = measuring.zero_pages(region.region)? else {
+            continue;
+        };
+        zeros.searched += 1;
+        zeros.zero_pages += u64::from(pages);
+        zeros.bloated += u64::from(pages >= threshold);
+    }
+    Ok(zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::run_rate::Estimate;
+    use hawkeye_policy::run_rate::costs::WalkRates;
+    use hawkeye_policy::{OverheadSource, PageOrder};
+
+    fn window(percent: Option<f64>, walks: &[u32]) -> Window {
+        let region = |(n, walks): (usize, &u32)| (RegionAddr::containing((n as u64) << 21), *walks);
+        Window {
+            estimate: Estimate {
+                overhead: percent.map(|it| Overhead::exact(it, OverheadSource::RunRate)),
+                huge_percent: 1.0,
+                rates: WalkRates::default(),
+                cpu_cores: 0.5,
+                walks: walks.iter().enumerate().map(region).collect(),
+            },
+            counted: None,
+        }
+    }
+
+    #[test]
+    fn the_middle_window_counts_and_idle_ones_do_not() {
+        let windows = [Some(30.0), None, Some(10.0), Some(20.0)].map(|p| window(p, &[]));
+        let cost = cost(&windows).expect("it ran");
+        assert_eq!((cost.overhead.percent, cost.windows), (20.0, 3));
+        assert_eq!(cost.windows_percent, [10.0, 30.0]);
+        assert_eq!(super::cost(&[window(None, &[])]), Err(NotMeasured::Idle));
+    }
+
+    #[test]
+    fn regions_are_ranked_by_other_windows_than_they_are_weighed_by() {
+        let base: Vec<RegionSample> = (0..3)
+            .map(|n| RegionSample {
+                region: RegionAddr::containing(n << 21),
+                present: 512,
+                accessed: 0,
+                runs: 0,
+                written: 0,
+                zero_mapped: 0,
+                swapped: 0,
+                order: PageOrder::BASE,
+                walks_per_s: 0,
+            })
+            .collect();
+        let windows = [window(None, &[100, 900, 0]), window(None, &[300, 100, 0])];
+        let ranked = ranked(&base, &windows);
+        let found: Vec<(u64, f64)> = ranked.iter().map(|r| (r.start >> 21, r.share)).collect();
+        assert_eq!(found, [(1, 0.25), (0, 0.75), (2, 0.0)]);
+    }
+}

@@ -1,0 +1,116 @@
+//! `hawkeye advise`: what huge pages would be to a process. Measures, and changes nothing.
+
+mod facts;
+mod findings;
+mod measuring;
+mod remedies;
+mod text;
+
+use anyhow::Result;
+use clap::Args;
+use facts::Facts;
+use findings::{Advice, Finding};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Measure what huge pages would bring a process and waste, and say what to do.
+///
+/// And what address translation costs it now, and what its settings do to that.
+///
+/// Nothing is changed: no setting, no page of the process. It is probed for a few milliseconds at a time, as by a
+/// manager, which slows it down by about 1 %.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye advise $(pidof redis-server)
+  hawkeye advise --seconds 60 --json 4711
+
+Exit status 0: it was measured, whatever came of it; 1: it could not be.")]
+pub struct Advise {
+    /// How long to measure; longer tells regions apart better.
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    seconds: f64,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// The process.
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pid: u32,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: Option<f64> = text.trim().parse().ok();
+    seconds
+        .filter(|seconds| (1.0..=3600.0).contains(seconds))
+        .ok_or_else(|| format!("{text:?} is no time from 1 to 3600 seconds"))
+}
+
+/// Everything, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    advice: &'a Advice,
+    /// Each finding as a sentence.
+    sentences: Vec<String>,
+    #[serde(flatten)]
+    facts: Summary<'a>,
+}
+
+/// The facts without each single region.
+#[derive(Serialize)]
+struct Summary<'a> {
+    pid: u32,
+    measured_s: f64,
+    base_regions: usize,
+    huge_regions: u64,
+    surroundings: &'a hawkeye_linux::surroundings::Surroundings,
+    memory: &'a hawkeye_policy::MemoryUse,
+    cgroup: &'a Option<facts::Group>,
+}
+
+impl Advise {
+    /// Measures and says what came of it.
+    pub fn execute(self) -> Result<ExitCode> {
+        let bar = ProgressBar::new_spinner()
+            .with_style(ProgressStyle::with_template(
+                "measuring process {prefix}: {msg}",
+            )?)
+            .with_prefix(self.pid.to_string());
+        let facts = measuring::measure(self.pid, self.seconds, |so_far| {
+            bar.set_message(so_far.to_owned());
+            bar.tick();
+        });
+        bar.finish_and_clear();
+        let facts = facts?;
+        let advice = findings::advise(&facts);
+        if self.json {
+            println!(
+                "{}",
+                serde_json::to_string_pretty(&report(&facts, &advice))?
+            );
+        } else {
+            print!("{}", text::text(&facts, &advice));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn report<'a>(facts: &'a Facts, advice: &'a Advice) -> Report<'a> {
+    let sentence = |finding: &Finding| text::sentence(finding);
+    Report {
+        sentences: advice.findings.iter().map(sentence).collect(),
+        advice,
+        facts: Summary {
+            pid: facts.pid,
+            measured_s: facts.seconds,
+            base_regions: facts.regions.len(),
+            huge_regions: facts.huge_regions,
+            surroundings: &facts.surroundings,
+            memory: &facts.memory,
+            cgroup: &facts.cgroup,
+        },
+    }
+}

@@ -1,0 +1,221 @@
+//! The commands that would change what was found. Nothing here is carried out.
+
+use super::facts::Facts;
+use super::findings::{Finding, Verdict};
+use hawkeye_linux::surroundings::Allocator;
+use serde::Serialize;
+
+/// When a change takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Takes {
+    /// In the process that runs.
+    AtOnce,
+    /// From its next start on.
+    AtNextStart,
+}
+
+/// Something that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// What it does, and to whom, as a clause.
+    pub does: String,
+    /// When.
+    pub takes: Takes,
+    /// What to type, or to write where.
+    pub command: String,
+}
+
+fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> Remedy {
+    Remedy {
+        does: does.into(),
+        takes,
+        command: command.into(),
+    }
+}
+
+/// What can be done, the nearest first.
+pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Remedy> {
+    let recoverable = findings.iter().any(|finding| {
+        matches!(finding, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes >= 64 << 20)
+    });
+    let mut remedies = Vec::new();
+    if verdict == Verdict::Gains {
+        gaining(facts, findings, &mut remedies);
+    }
+    if recoverable {
+        remedies.push(remedy(
+            Takes::AtOnce,
+            "takes the empty memory back while it runs, down to 70 % of memory in use once 85 % are reached, and promotes nothing",
+            format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
+        ));
+    }
+    remedies
+}
+
+fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
+    let around = &facts.surroundings;
+    let pid = facts.pid;
+    let short = findings
+        .iter()
+        .any(|f| matches!(f, Finding::MemoryShort { .. }));
+    if around.thp_disabled {
+        remedies.extend(allow(facts));
+    } else if !short {
+        remedies.push(remedy(
+            Takes::AtOnce,
+            "gives it huge pages where they save most, until interrupted",
+            format!("hawkeye attach {pid}"),
+        ));
+        remedies.push(remedy(
+            Takes::AtOnce,
+            "has the daemon do so, at every start of this program; in /etc/hawkeye/hawkeye.toml",
+            rule(facts),
+        ));
+    }
+    remedies.extend(own_settings(facts));
+    if findings.iter().any(|f| {
+        matches!(
+            f,
+            Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
+        )
+    }) && !around.thp_disabled
+    {
+        remedies.push(remedy(
+            Takes::AtNextStart,
+            "has the kernel give huge pages to EVERY program at first touches, used or not: more memory, and waits where it is fragmented",
+            format!("echo always > {}", around.settings.enabled_file),
+        ));
+    }
+}
+
+/// What undoes PR_SET_THP_DISABLE.
+fn allow(facts: &Facts) -> Vec<Remedy> {
+    let who = &facts.surroundings.identity;
+    if who.command.starts_with("redis-server") {
+        return vec![remedy(
+            Takes::AtNextStart,
+            "has Redis leave huge pages to others to decide; in redis.conf",
+            "disable-thp no",
+        )];
+    }
+    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
+    let what = "find who calls prctl(PR_SET_THP_DISABLE): the program itself, a wrapper or a container's runtime that started it";
+    vec![match unit {
+        Some(unit) => remedy(
+            Takes::AtNextStart,
+            format!("{what}, or its unit's MemoryTHP= where systemd has that"),
+            format!("systemctl cat {unit}"),
+        ),
+        None => remedy(
+            Takes::AtNextStart,
+            what,
+            format!("ps -o pid,ppid,args -p {}", facts.pid),
+        ),
+    }]
+}
+
+/// A rule of the daemon's for this program.
+fn rule(facts: &Facts) -> String {
+    let who = &facts.surroundings.identity;
+    // What a pattern would read as something else, any one character stands for.
+    let plain = |name: &str| -> String {
+        let odd = |c: char| "*?[]{}\\\"".contains(c) || c.is_control();
+        name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
+    };
+    let name = plain(&who.command);
+    let condition = match &who.unit {
+        Some(unit) => format!("match.unit = \"{}\"", plain(unit)),
+        None => format!("match.command = \"{name}\""),
+    };
+    format!("[[rule]]\nname = \"{name}\"\n{condition}\naction = \"include\"")
+}
+
+/// What the program's allocator can be told.
+fn own_settings(facts: &Facts) -> Option<Remedy> {
+    let around = &facts.surroundings;
+    if around.thp_disabled {
+        return None;
+    }
+    let asks = "asks for huge pages for what it allocates (madvise), used or not";
+    if let Some(java) = around.java {
+        let told = java.transparent || java.large_pages;
+        return (!told).then(|| {
+            remedy(
+                Takes::AtNextStart,
+                format!("{asks}: the heap"),
+                "java -XX:+UseTransparentHugePages ...",
+            )
+        });
+    }
+    let variable = match &around.allocator {
+        Allocator::Glibc {
+            hugetlb: None | Some(0),
+        } => "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+        Allocator::Jemalloc { thp } if thp.as_deref() != Some("always") => "MALLOC_CONF=thp:always",
+        _ => return None,
+    };
+    let since = match &around.allocator {
+        Allocator::Glibc { .. } => " (glibc 2.35 and later)",
+        _ => "",
+    };
+    let unit = around.identity.unit.as_ref();
+    let command = match unit.filter(|unit| unit.ends_with(".service")) {
+        Some(unit) => format!("systemctl edit {unit}   # [Service] Environment={variable}"),
+        None => format!("{variable} {} ...", around.identity.command),
+    };
+    Some(remedy(
+        Takes::AtNextStart,
+        format!("{asks}{since}"),
+        command,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings::tests::facts;
+    use super::*;
+    use hawkeye_linux::surroundings::JavaFlags;
+    use hawkeye_manager::config::Config;
+
+    #[test]
+    fn the_rule_is_one_that_the_daemon_reads_and_is_about_the_program() {
+        let mut facts = facts();
+        for (command, unit) in [
+            ("redis-server", Some("redis.service")),
+            ("a b[0]\"*", None),
+            ("x", Some("dev-\\x2ddisk@{1}.service")),
+        ] {
+            facts.surroundings.identity.command = command.into();
+            facts.surroundings.identity.unit = unit.map(str::to_owned);
+            let rule = rule(&facts);
+            let config = Config::parse("advice", &rule).expect("is read");
+            let verdict = config.rules.judge(&facts.surroundings.identity);
+            assert!(
+                format!("{verdict:?}").contains("Include"),
+                "{rule}: {verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn allocators_are_told_what_they_were_not_told_yet() {
+        let command = |allocator, java| {
+            let mut facts = facts();
+            facts.surroundings.allocator = allocator;
+            facts.surroundings.java = java;
+            own_settings(&facts).map(|remedy| remedy.command)
+        };
+        let glibc = |hugetlb| Allocator::Glibc { hugetlb };
+        let has = |command: Option<String>, text| command.is_some_and(|c| c.contains(text));
+        assert!(has(command(glibc(None), None), "glibc.malloc.hugetlb=1"));
+        assert_eq!(command(glibc(Some(1)), None), None);
+        let jemalloc = |thp: &str| Allocator::Jemalloc {
+            thp: Some(thp.into()),
+        };
+        assert!(has(command(jemalloc("default"), None), "thp:always"));
+        assert_eq!(command(jemalloc("always"), None), None);
+        let java = Some(JavaFlags::default());
+        assert!(has(command(glibc(None), java), "UseTransparentHugePages"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Draws the model.
+
+use super::model::{Model, Open};
+use super::{overview, process, table};
+use crate::words;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Text};
+use ratatui::widgets::Paragraph;
+
+/// Smaller than this nothing can be read.
+const LEAST_ROWS: u16 = 12;
+const LEAST_COLUMNS: u16 = 60;
+/// Decisions under the processes, with their head.
+const DECISIONS: u16 = 8;
+
+const HELP: &str = "\
+OVERHEAD  share of its CPU time that a process spends in address translation,
+          estimated or counted; >= where no more than that can be seen here
+GAIN      what of it would be saved if all that may be promoted were huge
+RSS       resident memory            HUGE   what of it is under huge pages
+BLOAT     memory under huge pages that was empty when they were made or last
+          searched for zeros; it may have been used since
+PROM/S    regions promoted, and SPL/S  huge pages split to take memory back:
+          a second, over the last 10 s
+
+up, down, page up, page down, Home, End    choose a process
+Enter            open it: its address space in columns of about as many regions
+left, right, < > choose the column to sort by; of an open process, the column
+                 that is described
+r                reverse the order
+Esc              back                       ?  this help
+q, Ctrl-C        quit";
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, model: &Model) {
+    let area = frame.area();
+    if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {
+        let text =
+            format!("At least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed; q quits.");
+        frame.render_widget(
+            Paragraph::new(words::wrapped(&text, usize::from(area.width), 0)),
+            area,
+        );
+        return;
+    }
+    let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]);
+    let [body, foot] = parts.areas(area);
+    let keys = match (&model.open, model.help) {
+        (_, true) => "Esc back  q quit",
+        (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
+        (None, _) => "up/down choose  Enter open  < > sort by  r reverse  ? help  q quit",
+    };
+    frame.render_widget(Paragraph::new(keys).style(model.look.head()), foot);
+    if model.help {
+        frame.render_widget(Paragraph::new(HELP), body);
+    } else if let Some(open) = &model.open {
+        draw_process(frame, body, model, open);
+    } else {
+        draw_overview(frame, body, model);
+    }
+}
+
+/// The line that says why figures are old.
+fn trouble(model: &Model) -> Option<Line<'static>> {
+    let why = model.trouble.as_ref()?;
+    let text = words::clipped(&format!("NO NEW FIGURES: {why}"), 200);
+    Some(Line::styled(text, model.look.warning()))
+}
+
+fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let head: Vec<Line<'_>> = overview::lines(&model.status)
+        .iter()
+        .map(|line| Line::from(model.look.text(line)))
+        .collect();
+    let head: Vec<Line<'_>> = trouble(model).into_iter().chain(head).collect();
+    let parts = Layout::vertical([
+        Constraint::Length(head.len() as u16 + 1),
+        Constraint::Min(3),
+        Constraint::Length(DECISIONS),
+    ]);
+    let [top, middle, bottom] = parts.areas(area);
+    frame.render_widget(Paragraph::new(head), top);
+    draw_table(frame, middle, model);
+    let mut lines = vec![Line::styled("Latest decisions", model.look.head())];
+    let room = usize::from(DECISIONS) - 2;
+    let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
+    lines.extend(
+        decisions
+            .iter()
+            .map(|line| Line::from(model.look.text(line))),
+    );
+    frame.render_widget(Paragraph::new(lines), bottom);
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let rows = model.rows();
+    let mut lines = vec![Line::styled(table::header(model.order), model.look.head())];
+    if rows.is_empty() {
+        lines.push(Line::from(" No process is under management."));
+    }
+    let unlisted = table::unlisted(&model.status.manager);
+    let room = usize::from(area.height).saturating_sub(2 + usize::from(unlisted.is_some()));
+    let selected = model.selected_row();
+    let first = (selected + 1).saturating_sub(room);
+    for (n, row) in rows.iter().enumerate().skip(first).take(room) {
+        let mut text = model.look.text(&table::row(row));
+        let mut style = Style::new();
+        if n == selected {
+            // Without reversed text it is the mark that tells.
+            text.replace_range(..1, ">");
+            style = model.look.chosen();
+        }
+        lines.push(Line::styled(text, style));
+    }
+    lines.extend(unlisted.map(Line::from));
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &Model, open: &Open) {
+    let mut lines: Vec<Line<'_>> = trouble(model).into_iter().collect();
+    match &open.seen {
+        Some(seen) => {
+            let text = process::lines(
+                &seen.why,
+                seen.strip.as_ref(),
+                Some(open.column),
+                &model.look,
+            );
+            // The line that tells huge pages apart is the one that colours help with.
+            let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
+            lines.extend(text.into_iter().enumerate().map(|(n, line)| {
+                let style = match n {
+                    0 => model.look.head(),
+                    _ if huge(&line) => model.look.huge(),
+                    _ => Style::new(),
+                };
+                Line::styled(model.look.text(&line), style)
+            }));
+        }
+        None => lines.push(Line::from(format!(
+            "Process {}: asking the daemon.",
+            open.pid
+        ))),
+    }
+    frame.render_widget(Paragraph::new(Text::from(lines)), area);
+}

@@ -1,0 +1,67 @@
+//! What the terminal can show.
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// What may be drawn with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Colours, beside bold and reversed text.
+    pub colour: bool,
+    /// Characters beyond ASCII.
+    pub unicode: bool,
+}
+
+impl Look {
+    /// By `NO_COLOR` (no-color.org) and the locale.
+    pub fn of_environment() -> Self {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        // The first that is set counts (locale(7)).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        let locale = locale.unwrap_or_default().to_lowercase();
+        Self {
+            colour: set("NO_COLOR").is_none(),
+            unicode: locale.contains("utf-8") || locale.contains("utf8"),
+        }
+    }
+
+    /// For what was chosen: a row, a column.
+    pub fn chosen(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// For heads.
+    pub fn head(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// For what needs attention.
+    pub fn warning(self) -> Style {
+        self.coloured(Color::Red)
+    }
+
+    /// For huge pages.
+    pub fn huge(self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    /// The text in what characters there are.
+    pub fn text(self, text: &str) -> String {
+        if self.unicode || text.is_ascii() {
+            return text.to_owned();
+        }
+        let plain = |c: char| match c {
+            '…' => '~',
+            c if c.is_ascii() => c,
+            _ => '?',
+        };
+        text.chars().map(plain).collect()
+    }
+
+    fn coloured(self, colour: Color) -> Style {
+        if self.colour {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What is on the screen, and what keys do to it. Pure.
+
+use super::asker::{Answer, Opened};
+use super::look::Look;
+use super::table;
+use crate::daemon::protocol::DaemonStatus;
+use anyhow::Result;
+use hawkeye_manager::view::ProcessStatus;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortBy {
+    Pid,
+    Name,
+    Overhead,
+    Gain,
+    Resident,
+    Huge,
+    Bloat,
+    Promoted,
+    Split,
+}
+
+impl SortBy {
+    const ALL: [Self; 9] = [
+        Self::Pid,
+        Self::Name,
+        Self::Overhead,
+        Self::Gain,
+        Self::Resident,
+        Self::Huge,
+        Self::Bloat,
+        Self::Promoted,
+        Self::Split,
+    ];
+
+    fn moved(self, by: isize) -> Self {
+        let at = Self::ALL.iter().position(|column| *column == self);
+        let at = at.unwrap_or(0).saturating_add_signed(by);
+        Self::ALL[at.min(Self::ALL.len() - 1)]
+    }
+}
+
+/// How rows are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub by: SortBy,
+    pub descending: bool,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            by: SortBy::Overhead,
+            descending: true,
+        }
+    }
+}
+
+/// What is to be done after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Draw.
+    Draw,
+    /// Ask the daemon at once: something else is shown.
+    Ask,
+    /// End.
+    Quit,
+}
+
+/// Everything that is shown.
+pub struct Model {
+    pub look: Look,
+    pub order: Order,
+    pub status: Box<DaemonStatus>,
+    /// Why the figures are old, if they are.
+    pub trouble: Option<String>,
+    /// The chosen row.
+    pub selected: Option<u32>,
+    /// The process that is open.
+    pub open: Option<Open>,
+    pub help: bool,
+}
+
+/// A process that is open.
+pub struct Open {
+    pub pid: u32,
+    /// What was answered last.
+    pub seen: Option<Opened>,
+    /// The chosen column of its strip.
+    pub column: usize,
+}
+
+/// Rows that a page key moves by.
+const PAGE: isize = 10;
+
+impl Model {
+    /// Nothing is known yet.
+    pub fn new(look: Look) -> Self {
+        Self {
+            look,
+            order: Order::default(),
+            status: Box::default(),
+            trouble: None,
+            selected: None,
+            open: None,
+            help: false,
+        }
+    }
+
+    /// The processes in the order in which they are shown.
+    pub fn rows(&self) -> Vec<&ProcessStatus> {
+        table::sorted(&self.status.manager.processes, self.order)
+    }
+
+    /// Where the chosen row is: the first, where the chosen process is gone.
+    pub fn selected_row(&self) -> usize {
+        let rows = self.rows();
+        let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
+        selected.unwrap_or(0)
+    }
+
+    /// Opens a process.
+    pub fn open(&mut self, pid: u32) {
+        self.open = Some(Open {
+            pid,
+            seen: None,
+            column: 0,
+        });
+    }
+
+    /// Takes in what the daemon said, or why it said nothing.
+    pub fn take(&mut self, answer: Result<Answer>) {
+        match answer {
+            Ok(answer) => {
+                self.trouble = None;
+                self.status = answer.status;
+                // It may be about one that was closed, or another one opened, meanwhile.
+                if let (Some(open), Some(seen)) = (&mut self.open, answer.opened) {
+                    if seen.pid() == open.pid {
+                        open.seen = Some(seen);
+                    }
+                }
+            }
+            Err(error) => self.trouble = Some(format!("{error:#}")),
+        }
+    }
+
+    /// Does what a key says.
+    pub fn key(&mut self, key: KeyEvent) -> Effect {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if control => return Effect::Quit,
+            KeyCode::Char('q') => return Effect::Quit,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = !self.help,
+            KeyCode::Esc | KeyCode::Backspace if self.help => self.help = false,
+            _ if self.help => {}
+            code if self.open.is_some() => self.key_in_process(code),
+            code => return self.key_in_overview(code),
+        }
+        Effect::Draw
+    }
+
+    fn key_in_overview(&mut self, code: KeyCode) -> Effect {
+        match code {
+            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.select(1),
+            KeyCode::PageUp => self.select(-PAGE),
+            KeyCode::PageDown => self.select(PAGE),
+            KeyCode::Home => self.select(isize::MIN),
+            KeyCode::End => self.select(isize::MAX),
+            KeyCode::Left | KeyCode::Char('<') => self.order.by = self.order.by.moved(-1),
+            KeyCode::Right | KeyCode::Char('>') => self.order.by = self.order.by.moved(1),
+            KeyCode::Char('r') => self.order.descending = !self.order.descending,
+            KeyCode::Enter => {
+                let pid = self.rows().get(self.selected_row()).map(|row| row.pid);
+                if let Some(pid) = pid {
+                    self.selected = Some(pid);
+                    self.open(pid);
+                    return Effect::Ask;
+                }
+            }
+            _ => {}
+        }
+        Effect::Draw
+    }
+
+    fn select(&mut self, by: isize) {
+        let rows = self.rows();
+        let last = rows.len().saturating_sub(1);
+        let row = self.selected_row().saturating_add_signed(by).min(last);
+        self.selected = rows.get(row).map(|row| row.pid);
+    }
+
+    fn key_in_process(&mut self, code: KeyCode) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let strip = open.seen.as_ref().and_then(|seen| seen.strip.as_ref());
+        let last = strip.map_or(0, |strip| strip.columns.len().saturating_sub(1));
+        let column = match code {
+            KeyCode::Left | KeyCode::Char('<') => open.column.saturating_sub(1),
+            KeyCode::Right | KeyCode::Char('>') => open.column + 1,
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Enter => {
+                self.open = None;
+                return;
+            }
+            _ => return,
+        };
+        open.column = column.min(last);
+    }
+}

@@ -1,0 +1,70 @@
+//! What is above and below the processes.
+
+use crate::daemon::protocol::DaemonStatus;
+use crate::words;
+use hawkeye_manager::view::{Decision, Status};
+
+/// How management stands, in three lines of 80 columns.
+pub fn lines(status: &DaemonStatus) -> Vec<String> {
+    let manager = &status.manager;
+    let held = match (&manager.held, manager.paused) {
+        (_, true) => "PAUSED: `hawkeye resume` ends that".to_owned(),
+        (Some(held), _) => format!("promotion held: {held}"),
+        (None, _) => "promotion goes on".to_owned(),
+    };
+    let first = format!(
+        "hawkeye {}, policy {}, up {}; {} managed; {:.1} % of a core",
+        manager.version,
+        manager.policy,
+        words::duration(manager.uptime_s),
+        words::count(manager.managed as u64),
+        manager.manager_cpu_percent,
+    );
+    let second = match &manager.memory {
+        Some(memory) => format!(
+            "memory {:.1} % of {} in use, recovered over {} %; {held}",
+            memory.used_bytes as f64 * 100.0 / memory.total_bytes.max(1) as f64,
+            words::bytes(memory.total_bytes),
+            memory.high_percent,
+        ),
+        None => held,
+    };
+    let third = format!(
+        "promoted {} ({:.1}/s), split {} ({:.1}/s), recovered {} ({}/s)",
+        words::count(manager.totals.promoted),
+        manager.pace.promoted_per_s,
+        words::count(manager.totals.split),
+        manager.pace.split_per_s,
+        words::bytes(manager.totals.recovered_bytes),
+        words::bytes(manager.pace.recovered_bytes_per_s as u64),
+    );
+    vec![first, second, third]
+}
+
+/// The latest decisions, the last first, each with its reason: as many as fit whole into so many lines, but for the last.
+pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
+    if status.latest.is_empty() {
+        return vec!["  none yet".to_owned()];
+    }
+    let mut lines = Vec::new();
+    for decision in status.latest.iter().rev() {
+        let text = words::clipped(&line(decision, status.uptime_s), 1000);
+        let text = words::wrapped(&text, width, 2);
+        if !lines.is_empty() && lines.len() + text.lines().count() > room {
+            break;
+        }
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    lines.truncate(room);
+    lines
+}
+
+fn line(decision: &Decision, uptime_s: f64) -> String {
+    let ago = words::duration(uptime_s - decision.at_s);
+    let whose = match (&decision.name, decision.pid) {
+        (Some(name), Some(pid)) => format!("{name} ({pid}) "),
+        (None, Some(pid)) => format!("{pid} "),
+        (_, None) => String::new(),
+    };
+    format!("{ago} ago: {whose}{}", decision.text)
+}

@@ -1,0 +1,119 @@
+//! One process, opened.
+
+use super::look::Look;
+use super::strip;
+use super::table::huge_percent;
+use crate::words;
+use hawkeye_manager::view::{Explanation, ProcessExplanation, ProcessStatus, Strip};
+
+const WIDTH: usize = 80;
+
+/// Everything about a process, in lines of 80 columns (the strip may be wider).
+pub fn lines(
+    why: &Explanation,
+    strip: Option<&Strip>,
+    chosen: Option<usize>,
+    look: &Look,
+) -> Vec<String> {
+    match why {
+        Explanation::NotManaged { why, .. } => wrapped(&format!("{why}."), 0),
+        Explanation::Process(why) => of_process(why, strip, chosen, look),
+        // Nobody asks about one here.
+        Explanation::Region(_) => Vec::new(),
+    }
+}
+
+fn of_process(
+    why: &ProcessExplanation,
+    strip: Option<&Strip>,
+    chosen: Option<usize>,
+    look: &Look,
+) -> Vec<String> {
+    let mut lines = about(&why.process);
+    lines.push(String::new());
+    if let Some(strip) = strip {
+        lines.extend(address_space(strip, chosen, look));
+        lines.push(String::new());
+    }
+    match why.kept_by.as_slice() {
+        [] => lines.push("Nothing keeps it from being promoted.".to_owned()),
+        reasons => {
+            let all = format!("It is not promoted, because {}.", reasons.join("; "));
+            lines.extend(wrapped(&all, 2));
+        }
+    }
+    if !why.latest.is_empty() {
+        lines.push("Lately:".to_owned());
+    }
+    for entry in why.latest.iter().rev() {
+        let at = words::duration(entry.at_s);
+        lines.extend(wrapped(&format!("at {at}: {}", entry.text), 2));
+    }
+    lines
+}
+
+fn about(process: &ProcessStatus) -> Vec<String> {
+    let unit = process.unit.as_ref().or(process.cgroup.as_ref());
+    let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
+    let head = format!("Process {} ({}){unit}", process.pid, process.name);
+    let mut memory = format!(
+        "{} resident, {:.0} % huge",
+        words::bytes(process.rss_bytes),
+        huge_percent(process).unwrap_or(0.0),
+    );
+    if process.bloat_bytes > 0 {
+        memory += &format!(
+            ", up to {} of that empty",
+            words::bytes(process.bloat_bytes)
+        );
+    }
+    memory += &format!(
+        "; promoted {}, split {}, refused {}",
+        words::count(process.promoted),
+        words::count(process.split),
+        words::count(process.refused),
+    );
+    let mut cost = match &process.overhead {
+        Some(overhead) => format!("Translation costs {overhead} of its CPU time"),
+        None => "What translation costs it is not known (yet)".to_owned(),
+    };
+    if let Some(gain) = process.gain_percent {
+        cost += &format!("; what may be promoted would save {gain:.1} %");
+    }
+    let head = words::clipped(&head, WIDTH);
+    let rest = [memory, cost];
+    std::iter::once(head)
+        .chain(rest.iter().flat_map(|line| wrapped(line, 2)))
+        .collect()
+}
+
+fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<String> {
+    let Some(age_s) = strip.age_s else {
+        return vec!["Its address space was not sampled yet.".to_owned()];
+    };
+    let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
+    let rows = strip::rows(strip, chosen, look);
+    let mut lines = vec![
+        format!(
+            "{} regions of 2 MiB with memory, sampled {} ago:",
+            words::count(regions),
+            words::duration(age_s)
+        ),
+        rows.heat_is.to_owned(),
+        rows.heat,
+        rows.pages,
+        rows.marks,
+        strip::LEGEND.to_owned(),
+    ];
+    if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {
+        lines.extend(wrapped(&strip::describe(column), 2));
+    }
+    lines
+}
+
+fn wrapped(text: &str, indent: usize) -> Vec<String> {
+    words::wrapped(&words::clipped(text, 1000), WIDTH, indent)
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,128 @@
+//! An address space in one line of characters.
+
+use super::look::Look;
+use hawkeye_manager::view::{Column, Strip};
+use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
+
+/// The three lines of a strip, one character a column.
+pub struct Rows {
+    /// How much each column is accessed.
+    pub heat: String,
+    /// What of it is huge.
+    pub pages: String,
+    /// Where the address space has gaps, and which column was chosen.
+    pub marks: String,
+    /// What the first line shows.
+    pub heat_is: &'static str,
+}
+
+/// What the second line shows.
+pub const LEGEND: &str =
+    "H huge, h partly, + accessed and to be promoted, . not accessed; | after a gap";
+
+/// Draws a strip.
+pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> Rows {
+    let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
+    let walks = |column: &Column| column.walks_per_s as f64 / column.regions.max(1) as f64;
+    let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
+    let pages = |column: &Column| {
+        let all = column.regions * u64::from(PAGES_PER_REGION);
+        column.accessed_pages as f64 / all.max(1) as f64
+    };
+    let heat = |column: &Column| {
+        let share = if walked {
+            walks(column) / most
+        } else {
+            pages(column)
+        };
+        shade(share, look)
+    };
+    let marks = strip.columns.iter().enumerate().map(|(n, column)| {
+        match (chosen == Some(n), column.after_gap) {
+            (true, _) => '^',
+            (false, true) => '|',
+            (false, false) => ' ',
+        }
+    });
+    Rows {
+        heat: strip.columns.iter().map(heat).collect(),
+        pages: strip.columns.iter().map(kind).collect(),
+        marks: marks.collect(),
+        heat_is: match (walked, strip.source) {
+            (true, _) => "page walks, against the column with most",
+            (false, Some(CoverageSource::Population)) => {
+                "base pages present (accesses can't be seen)"
+            }
+            (false, _) => "base pages accessed in the last window",
+        },
+    }
+}
+
+fn kind(column: &Column) -> char {
+    if column.huge == column.regions {
+        'H'
+    } else if column.huge > 0 {
+        'h'
+    } else if column.candidates > 0 {
+        '+'
+    } else {
+        '.'
+    }
+}
+
+/// A share (0-1) as one character. Something is never drawn as nothing.
+fn shade(share: f64, look: &Look) -> char {
+    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const DIGITS: [char; 11] = [' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
+    let shades: &[char] = if look.unicode { &BARS } else { &DIGITS };
+    let steps = shades.len() - 1;
+    let step = (share.clamp(0.0, 1.0) * steps as f64).ceil() as usize;
+    shades[step.min(steps)]
+}
+
+/// What the chosen column is, in a sentence.
+pub fn describe(column: &Column) -> String {
+    let place = match (column.start, column.end) {
+        (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),
+        _ => String::new(),
+    };
+    let all = (column.regions * u64::from(PAGES_PER_REGION)).max(1) as f64;
+    let percent = |pages: u64| pages as f64 * 100.0 / all;
+    let regions = match column.regions {
+        1 => "1 region".to_owned(),
+        n => format!("{n} regions"),
+    };
+    let mut text = format!(
+        "{place}{regions}, {} huge, {} to be promoted; {:.0} % present, {:.0} % accessed",
+        column.huge,
+        column.candidates,
+        percent(column.present_pages),
+        percent(column.accessed_pages),
+    );
+    if column.walks_per_s > 0 {
+        text += &format!("; {} page walks/s", crate::words::count(column.walks_per_s));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_not_nothing_and_all_is_full() {
+        let look = |unicode| Look {
+            colour: false,
+            unicode,
+        };
+        let shades = |unicode| -> String {
+            let shares = [0.0, 0.001, 0.5, 1.0, 7.0, f64::NAN];
+            shares
+                .iter()
+                .map(|share| shade(*share, &look(unicode)))
+                .collect()
+        };
+        assert_eq!(shades(true), " ▁▄██ ");
+        assert_eq!(shades(false), " 0499 ");
+    }
+}

@@ -1,0 +1,125 @@
+//! Processes in rows of 80 columns.
+
+use super::model::{Order, SortBy};
+use crate::words;
+use hawkeye_manager::view::{ProcessStatus, Status};
+use std::cmp::Ordering;
+
+/// Left of the first column: what marks the chosen row.
+const MARK: usize = 1;
+const NAME: usize = 15;
+
+/// The columns, by which rows can be sorted, with their widths.
+const COLUMNS: [(SortBy, &str, usize); 9] = [
+    (SortBy::Pid, "PID", 7),
+    (SortBy::Name, "NAME", NAME + 1),
+    (SortBy::Overhead, "OVERHEAD", 10),
+    (SortBy::Gain, "GAIN", 8),
+    (SortBy::Resident, "RSS", 9),
+    (SortBy::Huge, "HUGE", 6),
+    (SortBy::Bloat, "BLOAT", 8),
+    (SortBy::Promoted, "PROM/S", 8),
+    (SortBy::Split, "SPL/S", 7),
+];
+
+/// Names of the columns; the one that is sorted by has a mark.
+pub fn header(order: Order) -> String {
+    let mut line = " ".repeat(MARK);
+    for (column, name, width) in COLUMNS {
+        let mark = match (column == order.by, order.descending) {
+            (false, _) => "",
+            (true, true) => "v",
+            (true, false) => "^",
+        };
+        let name = format!("{name}{mark}");
+        line += &if column == SortBy::Name {
+            format!(" {name:<NAME$}")
+        } else {
+            format!("{name:>width$}")
+        };
+    }
+    line
+}
+
+/// One process.
+pub fn row(process: &ProcessStatus) -> String {
+    let mut line = " ".repeat(MARK);
+    for (column, _, width) in COLUMNS {
+        line += &match column {
+            SortBy::Name => format!(" {:<NAME$}", words::clipped(&process.name, NAME)),
+            _ => format!("{:>width$}", cell(process, column)),
+        };
+    }
+    line
+}
+
+fn cell(process: &ProcessStatus, column: SortBy) -> String {
+    let percent = |percent: f64| format!("{percent:.1} %");
+    let none = || "-".to_owned();
+    let per_s = |rate: f64| {
+        if rate > 0.0 {
+            format!("{rate:.1}")
+        } else {
+            none()
+        }
+    };
+    match column {
+        SortBy::Pid => process.pid.to_string(),
+        SortBy::Name => process.name.clone(),
+        SortBy::Overhead => process.overhead.map_or_else(none, |overhead| {
+            let least = if overhead.at_least { ">=" } else { "" };
+            least.to_owned() + &percent(overhead.percent)
+        }),
+        SortBy::Gain => process.gain_percent.map_or_else(none, percent),
+        SortBy::Resident => words::bytes(process.rss_bytes),
+        SortBy::Huge => huge_percent(process).map_or_else(none, |share| format!("{share:.0} %")),
+        SortBy::Bloat if process.bloat_bytes == 0 => none(),
+        SortBy::Bloat => words::bytes(process.bloat_bytes),
+        SortBy::Promoted => per_s(process.pace.promoted_per_s),
+        SortBy::Split => per_s(process.pace.split_per_s),
+    }
+}
+
+/// Of its resident memory, what is under huge pages.
+pub fn huge_percent(process: &ProcessStatus) -> Option<f64> {
+    // The two are read one after the other.
+    let share = process.huge_bytes as f64 * 100.0 / process.rss_bytes as f64;
+    (process.rss_bytes > 0).then_some(share.min(100.0))
+}
+
+/// The processes as they are to be shown.
+pub fn sorted(processes: &[ProcessStatus], order: Order) -> Vec<&ProcessStatus> {
+    let mut sorted: Vec<&ProcessStatus> = processes.iter().collect();
+    sorted.sort_by(|a, b| {
+        let by = compare(a, b, order.by);
+        let by = if order.descending { by.reverse() } else { by };
+        by.then_with(|| b.rss_bytes.cmp(&a.rss_bytes))
+            .then_with(|| a.pid.cmp(&b.pid))
+    });
+    sorted
+}
+
+/// What isn't known counts as less than everything.
+fn compare(a: &ProcessStatus, b: &ProcessStatus, by: SortBy) -> Ordering {
+    let numbers = |number: fn(&ProcessStatus) -> Option<f64>| {
+        let number = |process| number(process).unwrap_or(f64::NEG_INFINITY);
+        number(a).total_cmp(&number(b))
+    };
+    match by {
+        SortBy::Pid => a.pid.cmp(&b.pid),
+        SortBy::Name => a.name.cmp(&b.name),
+        SortBy::Overhead => numbers(|p| p.overhead.map(|overhead| overhead.percent)),
+        SortBy::Gain => numbers(|p| p.gain_percent),
+        SortBy::Resident => a.rss_bytes.cmp(&b.rss_bytes),
+        SortBy::Huge => numbers(huge_percent),
+        SortBy::Bloat => a.bloat_bytes.cmp(&b.bloat_bytes),
+        SortBy::Promoted => numbers(|p| Some(p.pace.promoted_per_s)),
+        SortBy::Split => numbers(|p| Some(p.pace.split_per_s)),
+    }
+}
+
+/// Says so where there are more processes than a status lists.
+pub fn unlisted(status: &Status) -> Option<String> {
+    let more = status.managed.saturating_sub(status.processes.len());
+    (more > 0).then(|| format!("and {} with less memory", words::count(more as u64)))
+}

@@ -1,0 +1,75 @@
+//! The terminal: taken over, watched for keys, and given back whatever happens.
+
+use super::asker::Asker;
+use super::draw::draw;
+use super::model::{Effect, Model};
+use crate::commands::asking::AskOptions;
+use anyhow::{Context, Result};
+use hawkeye_linux::stop::{StopSignals, Waited};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use std::io::{IsTerminal, stdin, stdout};
+use std::time::{Duration, Instant};
+
+/// How often figures are asked for.
+const EVERY: Duration = Duration::from_secs(2);
+/// How long a key, an answer or a signal may wait.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Why nothing can be drawn here, if so.
+pub fn unfit() -> Option<&'static str> {
+    if !stdin().is_terminal() || !stdout().is_terminal() {
+        return Some("this is no terminal");
+    }
+    match std::env::var("TERM").as_deref() {
+        Ok("dumb" | "") | Err(_) => Some("this terminal can't be drawn on (see TERM)"),
+        Ok(_) => None,
+    }
+}
+
+/// Gives the terminal back, on errors and panics too (`ratatui::try_init` has a hook for these).
+struct Taken;
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Shows the model until the user has seen enough, or a signal ends it.
+///
+/// # Errors
+/// The terminal can't be had, or is gone.
+pub fn watch(mut model: Model, options: AskOptions) -> Result<()> {
+    // Before the first thread, which inherits what is held back.
+    let signals = StopSignals::take_over_with_reload()?;
+    let mut asker = Asker::start(options)?;
+    let mut terminal = ratatui::try_init().context("taking the terminal over")?;
+    let _taken = Taken;
+    let mut due = Instant::now() + EVERY;
+    loop {
+        terminal.draw(|frame| draw(frame, &model))?;
+        let mut ask = Instant::now() >= due;
+        if event::poll(TICK)? {
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
+                    Effect::Quit => return Ok(()),
+                    Effect::Ask => ask = true,
+                    Effect::Draw => {}
+                },
+                Event::Resize(..) => ask = true,
+                _ => {}
+            }
+        }
+        if matches!(signals.wait(&[], Duration::ZERO), Waited::Signal(_)) {
+            return Ok(());
+        }
+        if ask {
+            let columns = terminal.size()?.width;
+            asker.ask((model.open.as_ref().map(|open| open.pid), columns));
+            due = Instant::now() + EVERY;
+        }
+        if let Some(answer) = asker.answer() {
+            model.take(answer);
+        }
+    }
+}

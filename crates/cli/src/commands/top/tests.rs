@@ -1,0 +1,333 @@
+//! What is drawn, as it was when last looked at (`cargo insta review` shows what has changed).
+
+use super::asker::{Answer, Opened};
+use super::look::Look;
+use super::model::{Effect, Model, SortBy};
+use super::{draw, once, table};
+use crate::daemon::protocol::DaemonStatus;
+use hawkeye_manager::Pace;
+use hawkeye_manager::view::{
+    Column, Decision, EntryView, Explanation, MemoryStatus, ProcessExplanation, ProcessStatus,
+    Status, StatusTotals, Strip,
+};
+use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::Color;
+
+const PLAIN: Look = Look {
+    colour: false,
+    unicode: true,
+};
+
+fn redis() -> ProcessStatus {
+    ProcessStatus {
+        pid: 4711,
+        name: "redis-server".into(),
+        unit: Some("redis.service".into()),
+        rss_bytes: 4 << 30,
+        huge_bytes: 1 << 30,
+        overhead: Some(Overhead {
+            percent: 31.2,
+            low_percent: 22.0,
+            high_percent: 40.0,
+            at_least: true,
+            source: OverheadSource::RunRate,
+        }),
+        gain_percent: Some(24.0),
+        bloat_bytes: 12 << 20,
+        pace: Pace {
+            promoted_per_s: 3.1,
+            split_per_s: 0.2,
+            recovered_bytes_per_s: 1e6,
+        },
+        promoted: 512,
+        split: 2,
+        ..ProcessStatus::default()
+    }
+}
+
+fn status() -> DaemonStatus {
+    let small = ProcessStatus {
+        pid: 99,
+        name: "a\x1b[2Jname of twenty".into(),
+        rss_bytes: 80 << 20,
+        ..ProcessStatus::default()
+    };
+    let java = ProcessStatus {
+        pid: 1234,
+        name: "java".into(),
+        rss_bytes: 9 << 30,
+        huge_bytes: 9 << 30,
+        overhead: Some(Overhead::exact(2.5, OverheadSource::Counters)),
+        gain_percent: Some(0.0),
+        ..ProcessStatus::default()
+    };
+    let decision = |at_s, text: &str| Decision {
+        at_s,
+        pid: Some(4711),
+        name: Some("redis-server".into()),
+        text: text.into(),
+    };
+    DaemonStatus {
+        manager: Status {
+            version: "0.1.0".into(),
+            policy: "hawkeye".into(),
+            uptime_s: 12_000.0,
+            memory: Some(MemoryStatus {
+                used_bytes: 12 << 30,
+                total_bytes: 24 << 30,
+                high_percent: 85.0,
+                ..MemoryStatus::default()
+            }),
+            manager_cpu_percent: 0.4,
+            totals: StatusTotals {
+                promoted: 1234,
+                split: 12,
+                recovered_bytes: 3 << 29,
+                ..StatusTotals::default()
+            },
+            pace: redis().pace,
+            managed: 5,
+            processes: vec![small, java, redis()],
+            latest: vec![
+                decision(11_000.0, "the kernel refused: EAGAIN"),
+                decision(
+                    11_998.0,
+                    "promoted in 0.4 ms: overhead at least 31.2 %, 1200 page walks/s here: 2 MiB saves 900 us/s",
+                ),
+            ],
+            ..Status::default()
+        },
+        ..DaemonStatus::default()
+    }
+}
+
+fn column(n: u64) -> Column {
+    Column {
+        start: Some((n + 100) << 22),
+        end: Some((n + 101) << 22),
+        after_gap: n == 40,
+        regions: 2,
+        huge: n % 3,
+        candidates: u64::from(n % 3 == 0 && n % 2 == 0) * 2,
+        present_pages: 1000,
+        accessed_pages: n * 10,
+        walks_per_s: n * n,
+    }
+}
+
+fn opened() -> Opened {
+    let process = redis();
+    let why = ProcessExplanation {
+        process,
+        sample: None,
+        kept_by: vec!["the machine uses 90 % of its memory".into()],
+        latest: vec![EntryView {
+            at_s: 61.0,
+            region: Some(1 << 30),
+            text: "promoted in 0.4 ms: bucket 9".into(),
+        }],
+    };
+    Opened {
+        why: Explanation::Process(Box::new(why)),
+        strip: Some(Strip {
+            pid: 4711,
+            uid: Some(0),
+            age_s: Some(12.0),
+            source: Some(CoverageSource::AccessBits),
+            columns: (0..80).map(column).collect(),
+        }),
+    }
+}
+
+fn model() -> Model {
+    let mut model = Model::new(PLAIN);
+    let status = Box::new(status());
+    let opened = None;
+    model.take(Ok(Answer { status, opened }));
+    model
+}
+
+fn press(model: &mut Model, code: KeyCode) -> Effect {
+    model.key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn screen(model: &Model, columns: u16, rows: u16) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
+    terminal
+        .draw(|frame| draw::draw(frame, model))
+        .expect("draws");
+    terminal
+}
+
+#[test]
+fn processes_in_80_by_24() {
+    insta::assert_snapshot!(screen(&model(), 80, 24).backend());
+}
+
+#[test]
+fn a_process_in_80_by_24() {
+    let mut model = model();
+    assert_eq!(press(&mut model, KeyCode::Enter), Effect::Ask);
+    let opened = Some(opened());
+    let status = Box::new(status());
+    model.take(Ok(Answer { status, opened }));
+    for _ in 0..41 {
+        press(&mut model, KeyCode::Right);
+    }
+    insta::assert_snapshot!(screen(&model, 80, 24).backend());
+}
+
+#[test]
+fn help_fits_into_80_by_24() {
+    let mut model = model();
+    press(&mut model, KeyCode::Char('?'));
+    insta::assert_snapshot!(screen(&model, 80, 24).backend());
+}
+
+#[test]
+fn as_text() {
+    insta::assert_snapshot!(once(&status()));
+}
+
+#[test]
+fn a_daemon_that_is_gone_leaves_old_figures_and_says_so() {
+    let mut model = model();
+    model.take(Err(anyhow::anyhow!("no daemon runs")));
+    let text = screen(&model, 80, 24).backend().to_string();
+    assert!(text.contains("NO NEW FIGURES: no daemon runs"), "{text}");
+    assert!(text.contains("redis-server"), "{text}");
+    let status = Box::new(status());
+    let opened = None;
+    model.take(Ok(Answer { status, opened }));
+    assert!(
+        !screen(&model, 80, 24)
+            .backend()
+            .to_string()
+            .contains("NO NEW")
+    );
+}
+
+#[test]
+fn nothing_is_drawn_that_does_not_fit_and_nothing_panics() {
+    let mut model = model();
+    for pid in 0..300 {
+        let more = ProcessStatus {
+            pid: 10_000 + pid,
+            ..redis()
+        };
+        model.status.manager.processes.push(more);
+    }
+    for (columns, rows) in [(1, 1), (20, 5), (60, 12), (80, 24), (300, 100)] {
+        for code in [
+            KeyCode::End,
+            KeyCode::Home,
+            KeyCode::PageDown,
+            KeyCode::Enter,
+        ] {
+            press(&mut model, code);
+            screen(&model, columns, rows);
+        }
+        press(&mut model, KeyCode::Esc);
+    }
+    press(&mut model, KeyCode::End);
+    let text = screen(&model, 80, 24).backend().to_string();
+    let chosen = text.lines().filter(|line| line.starts_with("\">"));
+    assert_eq!(chosen.count(), 1, "the chosen row is in sight: {text}");
+}
+
+#[test]
+fn keys_choose_sort_open_and_end() {
+    let mut model = model();
+    let pids = |model: &Model| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
+    assert_eq!(
+        pids(&model),
+        [4711, 1234, 99],
+        "unknown overhead comes last"
+    );
+    press(&mut model, KeyCode::Char('r'));
+    assert_eq!(pids(&model), [99, 1234, 4711]);
+    press(&mut model, KeyCode::Char('<'));
+    assert_eq!(model.order.by, SortBy::Name);
+    for _ in 0..20 {
+        press(&mut model, KeyCode::Char('>'));
+    }
+    assert_eq!(model.order.by, SortBy::Split);
+    // The chosen process stays so, wherever it goes.
+    press(&mut model, KeyCode::Down);
+    let chosen = model.selected;
+    press(&mut model, KeyCode::Char('r'));
+    assert_eq!(model.selected, chosen);
+    assert_eq!(pids(&model)[model.selected_row()], chosen.unwrap_or(0));
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
+    // An answer about another process comes too late.
+    let (status, opened) = (Box::new(status()), Some(opened()));
+    model.open(1);
+    model.take(Ok(Answer { status, opened }));
+    assert!(model.open.as_ref().is_some_and(|open| open.seen.is_none()));
+    press(&mut model, KeyCode::Esc);
+    assert!(model.open.is_none());
+    assert_eq!(press(&mut model, KeyCode::Char('q')), Effect::Quit);
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(model.key(interrupt), Effect::Quit);
+}
+
+#[test]
+fn without_colour_nothing_is_coloured_and_the_same_is_said() {
+    let colours = |look| {
+        let mut model = model();
+        model.look = look;
+        press(&mut model, KeyCode::Enter);
+        let (status, opened) = (Box::new(status()), Some(opened()));
+        model.take(Ok(Answer { status, opened }));
+        let terminal = screen(&model, 80, 24);
+        let cells = terminal.backend().buffer().content();
+        let coloured = cells
+            .iter()
+            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+        (coloured, terminal.backend().to_string())
+    };
+    let (coloured, text) = colours(Look {
+        colour: true,
+        ..PLAIN
+    });
+    let (plain, same) = colours(PLAIN);
+    assert!(coloured && !plain);
+    assert_eq!(text, same);
+    let ascii = Look {
+        colour: false,
+        unicode: false,
+    };
+    assert!(colours(ascii).1.is_ascii());
+}
+
+#[test]
+fn rows_are_as_wide_as_the_screen() {
+    let widest = ProcessStatus {
+        pid: 4_194_304,
+        rss_bytes: 1023 << 20,
+        huge_bytes: 1023 << 20,
+        bloat_bytes: 1023 << 20,
+        overhead: Some(Overhead {
+            at_least: true,
+            ..Overhead::exact(100.0, OverheadSource::RunRate)
+        }),
+        gain_percent: Some(100.0),
+        pace: Pace {
+            promoted_per_s: 12_345.0,
+            split_per_s: 9_999.0,
+            recovered_bytes_per_s: 0.0,
+        },
+        ..status().manager.processes[0].clone()
+    };
+    for row in [
+        table::row(&widest),
+        table::row(&redis()),
+        table::row(&ProcessStatus::default()),
+    ] {
+        assert_eq!(row.chars().count(), 80, "{row}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `hawkeye advise`: it tells who gains from who does not, and changes nothing.
+
+use crate::common::{Machine, assert_unharmed, machine, memory, workload, workload_without_thp};
+use crate::settings;
+use serde_json::Value;
+use std::fs;
+
+fn advise(machine: &Machine, pid: u32) -> Value {
+    let output = machine.output(&format!("advise --seconds 2 --json {pid}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON but {said}"))
+}
+
+fn findings<'a>(advice: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let all = advice["findings"].as_array().expect("findings");
+    all.iter()
+        .filter(|finding| finding["finding"] == kind)
+        .collect()
+}
+
+fn commands(advice: &Value) -> Vec<&str> {
+    let remedies = advice["remedies"].as_array().expect("remedies");
+    remedies
+        .iter()
+        .filter_map(|remedy| remedy["command"].as_str())
+        .collect()
+}
+
+#[test]
+fn a_random_reader_gains_and_is_told_how() {
+    let Some(machine) = machine("a_random_reader_gains") else {
+        return;
+    };
+    let (_program, pid) = workload("random --mib 512 --quiet");
+    let advice = advise(&machine, pid);
+    assert_eq!(advice["verdict"], "gains", "{advice:#}");
+    let saved = findings(&advice, "would-save");
+    assert!(saved[0]["percent"].as_f64() > Some(5.0), "{advice:#}");
+    // All of it is in the one mapping, and evenly.
+    let places = findings(&advice, "at");
+    assert!(
+        places[0]["share_percent"].as_f64() > Some(90.0),
+        "{advice:#}"
+    );
+    let attach = format!("hawkeye attach {pid}");
+    assert!(commands(&advice).contains(&attach.as_str()), "{advice:#}");
+}
+
+#[test]
+fn a_sequential_reader_and_an_idle_program_gain_nothing() {
+    let Some(machine) = machine("a_sequential_reader_gains_nothing") else {
+        return;
+    };
+    let (_reader, reader) = workload("sequential --mib 512 --quiet");
+    let (_idle, idle) = workload("burner --mib 64");
+    for pid in [reader, idle] {
+        let advice = advise(&machine, pid);
+        assert_ne!(advice["verdict"], "gains", "{advice:#}");
+        assert!(commands(&advice).is_empty(), "{advice:#}");
+    }
+    assert_eq!(advise(&machine, idle)["verdict"], "gains-nothing");
+}
+
+#[test]
+fn advice_changes_nothing() {
+    let Some(machine) = machine("advice_changes_nothing") else {
+        return;
+    };
+    let switches = ["enabled", "defrag", "use_zero_page", "shmem_enabled"];
+    let khugepaged = ["max_ptes_none", "pages_to_scan", "scan_sleep_millisecs"];
+    let read = || -> Vec<String> {
+        let khugepaged = khugepaged.iter().map(|name| format!("khugepaged/{name}"));
+        let names = switches.iter().map(|name| (*name).to_owned());
+        let all = names.chain(khugepaged).chain(settings::sizes());
+        all.map(|name| settings::read(&name)).collect()
+    };
+    // Huge pages and base pages, some of them empty.
+    let (mut program, pid) = workload("bloat --mib 64 --pages huge");
+    let flags = || -> Vec<String> {
+        let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("reads");
+        let lines = smaps.lines().filter(|line| line.starts_with("VmFlags"));
+        lines.map(str::to_owned).collect()
+    };
+    let before = (read(), flags(), memory(&mut program));
+    let advice = advise(&machine, pid);
+    let wasted = findings(&advice, "wastes");
+    assert!(
+        wasted[0]["zero_percent"].as_f64() > Some(10.0),
+        "{advice:#}"
+    );
+    assert_eq!((read(), flags(), memory(&mut program)), before);
+    assert_unharmed(&mut program);
+    let left: Vec<_> = fs::read_dir(&machine.state)
+        .expect("is there")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(left, ["walk-costs.json"]);
+}
+
+#[test]
+fn who_was_told_to_have_none_is_told_that_nobody_can_help_from_outside() {
+    let Some(machine) = machine("who_was_told_to_have_none") else {
+        return;
+    };
+    let (_program, pid) = workload_without_thp("random --mib 256 --quiet");
+    let advice = advise(&machine, pid);
+    assert_eq!(findings(&advice, "thp-disabled").len(), 1, "{advice:#}");
+    assert_eq!(
+        advice["verdict"], "gains",
+        "it is measured all the same: {advice:#}"
+    );
+    let attach = format!("hawkeye attach {pid}");
+    assert!(!commands(&advice).contains(&attach.as_str()), "{advice:#}");
+}

@@ -1,0 +1,74 @@
+//! `hawkeye why` for regions in every state that a test can bring about.
+
+use crate::common::{machine, until};
+use crate::daemon::{CONFIG, Daemon, Minded};
+use serde_json::Value;
+use std::time::Duration;
+
+/// First bytes of the regions of a process that are in some column of its strip, one region a column.
+fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
+    let columns = top["strip"]["columns"].as_array();
+    let wanted = columns.into_iter().flatten().filter(|column| which(column));
+    wanted
+        .filter_map(|column| column["start"].as_u64())
+        .collect()
+}
+
+#[test]
+fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
+    let Some(machine) = machine("regions_say_why") else {
+        return;
+    };
+    let program = Minded::start(&machine);
+    // One a second: all others wait.
+    let slowly = CONFIG.replace("[limits]", "[limits]\npromotions_per_s = 1");
+    let daemon = Daemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
+    let pid = program.pid();
+    let promoted = || daemon.status()["totals"]["promoted"].as_u64() >= Some(2);
+    assert!(until(Duration::from_secs(30), promoted));
+    let text = |address: u64| {
+        let output = machine.output(&format!("why {pid} {address:#x}"));
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+
+    let top = daemon.json(&format!("top {pid}"));
+    let huge = starts(&top, |column| column["huge"].as_u64() > Some(0));
+    let huge = huge.first().copied().expect("a huge region");
+    let why = daemon.json(&format!("why {pid} {huge:#x}"));
+    assert_eq!(why["state"]["state"], "huge", "{why}");
+    let said = text(huge);
+    assert!(said.contains("one huge page maps it"), "{said}");
+    assert!(said.contains("ago: promoted in"), "{said}");
+    assert!(!said.contains("not promoted at the moment"), "{said}");
+
+    let waits = || {
+        let top = daemon.json(&format!("top {pid}"));
+        starts(&top, |column| column["candidates"].as_u64() > Some(0))
+    };
+    assert!(until(Duration::from_secs(10), || waits().len() > 3));
+    let whys: Vec<Value> = waits()
+        .iter()
+        .map(|start| daemon.json(&format!("why {pid} {start:#x}")))
+        .collect();
+    let waiting = whys.iter().find(|why| why["ahead"].is_number());
+    let waiting = waiting.unwrap_or_else(|| panic!("none waits, as {}", whys[0]));
+    assert!(waiting["bucket"].is_number(), "{waiting}");
+    assert!(
+        waiting["waiting"].to_string().contains("bucket"),
+        "{waiting}"
+    );
+    // The last in line: it waits for some seconds.
+    let ahead = |why: &&Value| why["ahead"].as_u64();
+    let last = whys.iter().max_by_key(ahead).expect("some wait");
+    let said = text(last["start"].as_u64().unwrap_or(0));
+    assert!(said.contains("It waits for its turn, after"), "{said}");
+    assert!(said.contains("Nothing was done to it"), "{said}");
+
+    let said = text(4096);
+    assert!(
+        said.contains("it is not managed: nothing is mapped"),
+        "{said}"
+    );
+    daemon.end();
+}

@@ -1,0 +1,103 @@
+//! How much was done lately.
+
+use super::{Entry, Event};
+use hawkeye_policy::ProcessId;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What was done over the last [`Pace::OVER`], per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Regions promoted a second.
+    pub promoted_per_s: f64,
+    /// Huge pages split a second.
+    pub split_per_s: f64,
+    /// Memory that recovery gave back, in bytes a second.
+    pub recovered_bytes_per_s: f64,
+}
+
+impl Pace {
+    /// Over which time it is counted.
+    pub const OVER: Duration = Duration::from_secs(10);
+
+    fn count(&mut self, event: &Event) {
+        match event {
+            Event::Promoted { .. } => self.promoted_per_s += 1.0,
+            Event::Recovered { bytes, .. } => {
+                self.split_per_s += 1.0;
+                self.recovered_bytes_per_s += *bytes as f64;
+            }
+            _ => {}
+        }
+    }
+
+    fn divide(&mut self, seconds: f64) {
+        self.promoted_per_s /= seconds;
+        self.split_per_s /= seconds;
+        self.recovered_bytes_per_s /= seconds;
+    }
+}
+
+/// Of all together and of each process, from entries that come newest first.
+pub(super) fn of<'a>(
+    newest_first: impl Iterator<Item = &'a Entry>,
+    now: Duration,
+) -> (Pace, HashMap<ProcessId, Pace>) {
+    let then = now.saturating_sub(Pace::OVER);
+    let mut all = Pace::default();
+    let mut each: HashMap<ProcessId, Pace> = HashMap::new();
+    for Entry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
+        all.count(event);
+        if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
+            each.entry(*process).or_default().count(event);
+        }
+    }
+    let seconds = (now - then).as_secs_f64().max(1.0);
+    all.divide(seconds);
+    each.values_mut().for_each(|pace| pace.divide(seconds));
+    (all, each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::{PageOrder, Reason, RegionAddr};
+
+    #[test]
+    fn the_last_ten_seconds_count() {
+        let process = |pid| ProcessId {
+            pid,
+            start_ticks: 1,
+        };
+        let reason = Reason::AddressOrder { present: 9 };
+        let promoted = |second, pid| Entry {
+            at: Duration::from_secs(second),
+            event: Event::Promoted {
+                process: process(pid),
+                region: RegionAddr::containing(0),
+                order: PageOrder::HUGE,
+                reason: reason.clone(),
+                took: Duration::ZERO,
+            },
+        };
+        let recovered = Entry {
+            at: Duration::from_secs(99),
+            event: Event::Recovered {
+                process: process(2),
+                region: RegionAddr::containing(0),
+                reason: reason.clone(),
+                bytes: 1000,
+                took: Duration::ZERO,
+            },
+        };
+        let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
+        let (all, each) = of(entries.iter().rev(), Duration::from_secs(100));
+        assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
+        assert_eq!(all.recovered_bytes_per_s, 100.0);
+        assert_eq!(each[&process(1)].promoted_per_s, 0.1);
+        // Soon after the start less time has passed.
+        let (all, _) = of([promoted(1, 1)].iter(), Duration::from_secs(2));
+        assert_eq!(all.promoted_per_s, 0.5);
+    }
+}

@@ -1,0 +1,112 @@
+//! What a process would gain if all of its memory were under huge pages.
+
+use crate::observation::{ProcessSample, RegionSample};
+
+/// How a sample's regions share what translation costs the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedBy {
+    /// By the page walks that were seen of each.
+    Walks,
+    /// By the base pages accessed, where walks were not seen by region.
+    Accesses,
+}
+
+impl SharedBy {
+    /// By what the sample shows.
+    pub fn of(sample: &ProcessSample) -> Self {
+        if sample.regions.iter().any(|r| r.walks_per_s > 0) {
+            Self::Walks
+        } else {
+            Self::Accesses
+        }
+    }
+
+    /// The region's part, against that of other regions under base pages; 0 for a huge one.
+    pub fn weight(self, region: &RegionSample) -> f64 {
+        if region.is_huge() {
+            return 0.0;
+        }
+        match self {
+            Self::Walks => f64::from(region.walks_per_s),
+            Self::Accesses => f64::from(region.accessed),
+        }
+    }
+}
+
+/// Share of its CPU time that a process would save, in per cent (0-100), if every region of it that is accessed and
+/// under base pages were huge; `None` where its overhead isn't known.
+///
+/// `promotable` says which regions count: all of them together are the overhead, as in the policy that goes by it.
+pub fn expected_gain_percent(
+    sample: &ProcessSample,
+    promotable: impl Fn(&RegionSample) -> bool,
+) -> Option<f64> {
+    let overhead = sample.overhead?;
+    let shared = SharedBy::of(sample);
+    let sum = |weight: f64, region: &RegionSample| weight + shared.weight(region);
+    let all = sample.regions.iter().fold(0.0, sum);
+    let gained = sample.regions.iter().filter(|r| promotable(r));
+    let gained = gained.fold(0.0, sum);
+    Some(if all > 0.0 {
+        overhead.percent * gained / all
+    } else {
+        0.0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::ProcessId;
+    use crate::overhead::{Overhead, OverheadSource};
+    use crate::page::{PageOrder, RegionAddr};
+
+    fn sample(walks: &[u32]) -> ProcessSample {
+        let id = ProcessId {
+            pid: 1,
+            start_ticks: 1,
+        };
+        let region = |(index, walks_per_s): (usize, &u32)| RegionSample {
+            region: RegionAddr::containing((index as u64) << 21),
+            present: 512,
+            accessed: 100,
+            runs: 1,
+            written: 0,
+            zero_mapped: 0,
+            swapped: 0,
+            order: PageOrder::BASE,
+            walks_per_s: *walks_per_s,
+        };
+        let regions = walks.iter().enumerate().map(region).collect();
+        ProcessSample {
+            overhead: Some(Overhead::exact(40.0, OverheadSource::RunRate)),
+            ..ProcessSample::population(id, regions)
+        }
+    }
+
+    #[test]
+    fn what_may_be_promoted_gains_its_share_of_the_walks() {
+        let walked = sample(&[300, 100, 0]);
+        assert_eq!(expected_gain_percent(&walked, |_| true), Some(40.0));
+        let first = walked.regions[0].region;
+        let rest = |r: &RegionSample| r.region != first;
+        assert_eq!(expected_gain_percent(&walked, rest), Some(10.0));
+        // Where walks are not seen by region, accesses stand in.
+        let gain = expected_gain_percent(&sample(&[0, 0, 0, 0]), rest);
+        assert_eq!(gain, Some(30.0));
+    }
+
+    #[test]
+    fn what_is_huge_gains_nothing_and_what_is_unknown_stays_so() {
+        let mut huge = sample(&[300, 0]);
+        for region in &mut huge.regions {
+            region.order = PageOrder::HUGE;
+        }
+        assert_eq!(expected_gain_percent(&huge, |_| true), Some(0.0));
+        let unknown = ProcessSample {
+            overhead: None,
+            ..sample(&[5])
+        };
+        assert_eq!(expected_gain_percent(&unknown, |_| true), None);
+    }
+}
