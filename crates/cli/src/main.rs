@@ -5,6 +5,7 @@ mod daemon;
 mod options;
 mod program;
 mod progress;
+mod recording;
 mod summary;
 mod words;
 
@@ -34,6 +35,7 @@ enum Command {
     Run(commands::run::Run),
     Attach(commands::attach::Attach),
     Daemon(commands::daemon::Daemon),
+    Record(commands::record::Record),
     Status(commands::status::Status),
     Why(commands::why::Why),
     Pause(commands::pausing::Pause),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Run(command) => command.execute(),
         Command::Attach(command) => command.execute(),
         Command::Daemon(command) => command.execute(),
+        Command::Record(command) => command.execute(),
         Command::Status(command) => command.execute(),
         Command::Why(command) => command.execute(),
         Command::Pause(command) => command.execute(),

@@ -16,6 +16,25 @@ pub enum RecordingError {
         /// Why not.
         source: io::Error,
     },
+    /// A file or folder that can't be made, moved or removed.
+    #[error("can't write {}: {source}", path.display())]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Something wrong with a part of a recording that was not ended.
+    #[error("{}: {error}", path.display())]
+    Part {
+        /// The part.
+        path: PathBuf,
+        /// What.
+        error: Box<RecordingError>,
+    },
+    /// A recording that was not ended, and of which no part was finished.
+    #[error("{} holds nothing: the recording was ended by force within its first minute", .0.display())]
+    NoParts(PathBuf),
     /// A file that can't be written on.
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),

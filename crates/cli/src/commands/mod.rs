@@ -10,6 +10,7 @@ pub mod doctor;
 mod filling;
 mod managing;
 pub mod pausing;
+pub mod record;
 pub mod restore;
 pub mod run;
 pub mod sim;

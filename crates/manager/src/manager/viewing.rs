@@ -125,6 +125,14 @@ impl<M: Machine> Manager<M> {
         newer
     }
 
+    /// Resident and huge memory of each managed process, as last looked at, in order of process.
+    pub fn footprints(&self) -> Vec<(ProcessId, Footprint)> {
+        let seen = self.viewing.footprints.iter();
+        let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
+        seen.sort_by_key(|(process, _)| *process);
+        seen
+    }
+
     /// How management stands.
     pub fn status(&self) -> Status {
         let now = self.machine.now();
