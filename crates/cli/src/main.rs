@@ -6,6 +6,7 @@ mod options;
 mod program;
 mod progress;
 mod recording;
+mod report;
 mod summary;
 mod words;
 
@@ -36,6 +37,7 @@ enum Command {
     Attach(commands::attach::Attach),
     Daemon(commands::daemon::Daemon),
     Record(commands::record::Record),
+    Report(commands::report::Report),
     Status(commands::status::Status),
     Why(commands::why::Why),
     Pause(commands::pausing::Pause),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Attach(command) => command.execute(),
         Command::Daemon(command) => command.execute(),
         Command::Record(command) => command.execute(),
+        Command::Report(command) => command.execute(),
         Command::Status(command) => command.execute(),
         Command::Why(command) => command.execute(),
         Command::Pause(command) => command.execute(),

@@ -9,20 +9,20 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// A file that can't be opened.
-    #[error("can't open {}: {source}", path.display())]
+    #[error("can't open {}: {error}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// A file or folder that can't be made, moved or removed.
-    #[error("can't write {}: {source}", path.display())]
+    #[error("can't write {}: {error}", path.display())]
     Create {
         /// Which.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// Something wrong with a part of a recording that was not ended.
     #[error("{}: {error}", path.display())]
@@ -91,4 +91,14 @@ pub enum RecordingError {
         /// What it is.
         found: String,
     },
+}
+
+impl RecordingError {
+    /// Whether the sentence says which file it is about.
+    pub fn names_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Open { .. } | Self::Create { .. } | Self::Part { .. } | Self::NoParts(_)
+        )
+    }
 }

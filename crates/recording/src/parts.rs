@@ -31,14 +31,14 @@ fn folder_of(path: &Path) -> PathBuf {
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
     let path = path.to_owned();
-    |source| RecordingError::Create { path, source }
+    |error| RecordingError::Create { path, error }
 }
 
 /// The finished parts in a folder, in order of time.
 fn parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
-    let open = |source| RecordingError::Open {
+    let open = |error| RecordingError::Open {
         path: folder.to_owned(),
-        source,
+        error,
     };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(open)? {
@@ -107,11 +107,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Nothing can be written there.
-    pub fn in_folder(
-        folder: &Path,
-        most_bytes: u64,
-        about: About,
-    ) -> Result<Self, RecordingError> {
+    pub fn in_folder(folder: &Path, most_bytes: u64, about: About) -> Result<Self, RecordingError> {
         fs::create_dir_all(folder).map_err(failed(folder))?;
         let mut finished = VecDeque::new();
         let mut number = 0;
@@ -312,12 +308,10 @@ impl Iterator for RecordingRows {
                     }
                     Some(Err(error)) => {
                         let goes_on = matches!(error, RecordingError::Value { .. });
-                        if !self.unfinished {
+                        if goes_on || !self.unfinished {
                             return Some(Err(error));
                         }
-                        if !goes_on {
-                            self.rest = Vec::new().into_iter();
-                        }
+                        self.rest = Vec::new().into_iter();
                         return Some(Err(of_part(path)(error)));
                     }
                     None => self.reader = None,

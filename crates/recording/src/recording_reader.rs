@@ -33,9 +33,9 @@ impl RecordingReader<File> {
     /// # Errors
     /// It can't be opened, or is no recording that this version knows.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let file = File::open(path).map_err(|source| RecordingError::Open {
+        let file = File::open(path).map_err(|error| RecordingError::Open {
             path: path.to_owned(),
-            source,
+            error,
         })?;
         Self::new(file)
     }
@@ -171,7 +171,9 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             overhead_percent: self.number(column!("overhead_percent"))?,
             rss_bytes: self.bytes(column!("rss_bytes"))?,
             huge_bytes: self.bytes(column!("huge_bytes"))?,
-            bloat_bytes: looked_at.then(|| self.bytes(column!("bloat_bytes"))).transpose()?,
+            bloat_bytes: looked_at
+                .then(|| self.bytes(column!("bloat_bytes")))
+                .transpose()?,
         })
     }
 

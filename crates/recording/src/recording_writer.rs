@@ -105,7 +105,10 @@ fn region<'a>(cells: &mut Cells<'a>, row: &'a CoverageRow) {
     cells.set(column!("written_pages"), pages(region.written));
     cells.set(column!("zero_pages"), pages(region.zero_mapped));
     cells.set(column!("swapped_pages"), pages(region.swapped));
-    cells.set(column!("walks_per_s"), Value::Int(region.walks_per_s.into()));
+    cells.set(
+        column!("walks_per_s"),
+        Value::Int(region.walks_per_s.into()),
+    );
 }
 
 fn process<'a>(cells: &mut Cells<'a>, row: &'a ProcessRow) {
@@ -123,7 +126,10 @@ fn memory(cells: &mut Cells, row: &MemoryRow) {
     cells.set(column!("total_bytes"), Value::Int(row.total_bytes));
     cells.set(column!("pressure_percent"), or_null(row.pressure_percent));
     cells.set(column!("fmfi"), or_null(row.fmfi));
-    cells.set(column!("manager_cpu_percent"), or_null(row.manager_cpu_percent));
+    cells.set(
+        column!("manager_cpu_percent"),
+        or_null(row.manager_cpu_percent),
+    );
 }
 
 fn decision<'a>(cells: &mut Cells<'a>, row: &'a DecisionRow) {

@@ -226,7 +226,11 @@ impl Table {
     pub(crate) fn message(&self) -> String {
         let fields = self.columns.iter().map(|column| {
             let (physical, logical) = column.kind.declared();
-            let repetition = if column.optional { "optional" } else { "required" };
+            let repetition = if column.optional {
+                "optional"
+            } else {
+                "required"
+            };
             format!("{repetition} {physical} {}{logical};", column.name)
         });
         let fields = fields.collect::<Vec<_>>().join(" ");

@@ -165,7 +165,10 @@ fn coverage_is_read_as_it_was_written() {
     for row in rows {
         let (at, command, sample, region) = expected.next().expect("as many rows");
         assert_eq!((row.at, &*row.command), (*at, *command));
-        assert_eq!((row.process, row.source), (sample.process, AccessSource::AccessBits));
+        assert_eq!(
+            (row.process, row.source),
+            (sample.process, AccessSource::AccessBits)
+        );
         assert_eq!(row.overhead_percent, sample.overhead.map(|o| o.percent));
         assert_eq!((row.cpu_cores, row.region), (0.75, *region));
         assert_eq!(row.window, Duration::from_millis(100));
@@ -262,7 +265,10 @@ fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
     minutes(&mut second, 1);
     let bytes = second.bytes();
     second.finish().expect("ends");
-    let times: Vec<u64> = rows_at(&folder).iter().map(|row| row.at().as_secs()).collect();
+    let times: Vec<u64> = rows_at(&folder)
+        .iter()
+        .map(|row| row.at().as_secs())
+        .collect();
     assert_eq!((times[0], times.len()), (0, 3 * 6 * 3));
     assert_eq!(times.last(), Some(&(9 * 60 + 50)));
     assert!(times.is_sorted());
@@ -286,7 +292,10 @@ fn a_part_that_is_damaged_is_named() {
     std::fs::write(&part, "no Parquet").expect("written");
     let mut rows = RecordingRows::open(&path).expect("the first part is whole");
     let told = rows.find_map(Result::err).expect("told").to_string();
-    assert!(told.contains("00000001.parquet: this is no whole Parquet"), "{told}");
+    assert!(
+        told.contains("00000001.parquet: this is no whole Parquet"),
+        "{told}"
+    );
     assert!(rows.next().is_none());
     // Nothing of it is thrown away unasked.
     assert!(Recorder::begin(&path, about()).is_err() && part.exists());

@@ -10,7 +10,7 @@ use crate::tuning::Tuning;
 use crate::workloads::Workload;
 use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{ProcessSample, Rate, SettingError};
+use hawkeye_policy::{Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;

@@ -142,7 +142,8 @@ impl Session {
         };
         if settings.measure_only {
             // Nothing is changed.
-        } else if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages) {
+        } else if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages)
+        {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }
@@ -181,10 +182,7 @@ impl Session {
     }
 
     /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
-    pub fn into_manager(
-        mut self,
-        scope: Scope,
-    ) -> Result<Working> {
+    pub fn into_manager(mut self, scope: Scope) -> Result<Working> {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);
         self.filling.attach(&mut machine);
         self.choosing.attach(&mut machine);

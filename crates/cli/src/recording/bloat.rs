@@ -34,7 +34,11 @@ impl Estimate {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
-        huge.iter().skip(self.next).step_by(apart).copied().collect()
+        huge.iter()
+            .skip(self.next)
+            .step_by(apart)
+            .copied()
+            .collect()
     }
 
     fn note(&mut self, zeros: u16) {

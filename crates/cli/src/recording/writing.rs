@@ -54,9 +54,7 @@ impl Recording {
         let about = about_now(policy);
         let recorder = match &place {
             Place::File(path) => Recorder::begin(path, about),
-            Place::Folder { folder, most_bytes } => {
-                Recorder::in_folder(folder, *most_bytes, about)
-            }
+            Place::Folder { folder, most_bytes } => Recorder::in_folder(folder, *most_bytes, about),
         };
         let recorder = recorder.context("nothing can be recorded")?;
         let (rows, waiting) = sync_channel(MOST_WAITING);
