@@ -156,6 +156,14 @@ impl Recorder {
         part.writer.write(&row)
     }
 
+    /// Gives up what is written of the minute, after an error.
+    pub fn abandon_part(&mut self) {
+        if let Some(part) = self.open.take() {
+            // What can't be removed is no part, and written over by the next.
+            let _ = fs::remove_file(beside(&part.place, ".tmp"));
+        }
+    }
+
     fn finish_part(&mut self) -> Result<(), RecordingError> {
         let Some(part) = self.open.take() else {
             return Ok(());

@@ -82,7 +82,9 @@ impl Daemon {
         manager.machine_mut().finish_learning();
         tell_systemd(&[NotifyState::Stopping]);
         if let Some(recording) = recording {
-            recording.finish()?;
+            recording
+                .finish()
+                .unwrap_or_else(|error| tracing::warn!("{error:#}"));
         }
         Ok(ExitCode::SUCCESS)
     }

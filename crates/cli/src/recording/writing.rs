@@ -4,14 +4,18 @@ use super::about_now;
 use super::bloat::Bloat;
 use super::tap::Tap;
 use anyhow::{Context, Result, anyhow};
-use hawkeye_manager::{Machine, Manager};
+use hawkeye_manager::{Event, Machine, Manager};
 use hawkeye_recording::{Recorder, RecordingError, Row};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Batches that wait for the disk at most; more are lost. A step makes one at most.
 const MOST_WAITING: usize = 64;
+/// A folder that can't be written is tried anew so much later.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Where a recording goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +45,19 @@ pub struct Recording {
     bloat: Bloat,
     rows: Option<SyncSender<Vec<Row>>>,
     thread: JoinHandle<Result<(), RecordingError>>,
+    shared: Arc<Mutex<Shared>>,
+    /// The trouble that the manager was told of.
+    told: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
     lost_rows: u64,
-    told: bool,
+    trouble: Option<String>,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recording {
@@ -58,9 +73,14 @@ impl Recording {
         };
         let recorder = recorder.context("nothing can be recorded")?;
         let (rows, waiting) = sync_channel(MOST_WAITING);
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let tries_again = matches!(place, Place::Folder { .. });
         let thread = thread::Builder::new()
             .name("hawkeye-record".into())
-            .spawn(move || write_all(recorder, &waiting))
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || write_all(recorder, &waiting, tries_again, &shared)
+            })
             .context("starting the recording's thread")?;
         Ok(Self {
             place,
@@ -68,13 +88,14 @@ impl Recording {
             bloat: Bloat::default(),
             rows: Some(rows),
             thread,
-            lost_rows: 0,
-            told: false,
+            shared,
+            told: None,
         })
     }
 
-    /// Takes over what is new; to be called between steps. Where that can't be written, it says so once and goes on.
+    /// Takes over what is new, and tells the manager when that can't be written or can be again; to be called between steps.
     pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        self.tell(manager);
         self.bloat.look(manager);
         let bloat = &self.bloat;
         let rows = self.tap.take(manager, |process| bloat.bytes(process));
@@ -82,19 +103,30 @@ impl Recording {
             return;
         }
         let Some(to_thread) = &self.rows else { return };
-        match to_thread.try_send(rows) {
-            Ok(()) => {}
-            Err(TrySendError::Full(rows)) => self.lost_rows += rows.len() as u64,
-            // It has ended, and says why at the end.
-            Err(TrySendError::Disconnected(rows)) => {
-                self.lost_rows += rows.len() as u64;
-                if !self.told {
-                    self.told = true;
-                    let path = self.place.path().display();
-                    tracing::warn!("{path} can't be written any more: the recording ends here");
-                }
-            }
+        if let Err(TrySendError::Full(rows) | TrySendError::Disconnected(rows)) =
+            to_thread.try_send(rows)
+        {
+            let mut shared = lock(&self.shared);
+            shared.lost_rows += rows.len() as u64;
+            shared
+                .trouble
+                .get_or_insert_with(|| "the disk does not keep up".to_owned());
         }
+    }
+
+    fn tell<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        let trouble = lock(&self.shared).trouble.clone();
+        if trouble == self.told {
+            return;
+        }
+        let path = self.place.path().display();
+        let message = match &trouble {
+            Some(why) => format!("the recording {path} has a gap: {why}"),
+            None => format!("the recording {path} goes on"),
+        };
+        tracing::warn!("{message}");
+        manager.note(Event::Trouble { message });
+        self.told = trouble;
     }
 
     /// Ends it.
@@ -107,17 +139,43 @@ impl Recording {
         let ended = ended.map_err(|_| anyhow!("the recording's thread has failed"))?;
         let path = self.place.path().display();
         ended.with_context(|| format!("the recording {path} is not whole"))?;
-        if self.lost_rows > 0 {
-            tracing::warn!("{} rows are lost: the disk did not keep up", self.lost_rows);
+        let lost = lock(&self.shared).lost_rows;
+        if lost > 0 {
+            tracing::warn!("{lost} rows of the recording {path} are lost");
         }
         Ok(())
     }
 }
 
-fn write_all(mut recorder: Recorder, waiting: &Receiver<Vec<Row>>) -> Result<(), RecordingError> {
+/// Writes until the end, or until it can't; where `tries_again`, then anew after a minute.
+fn write_all(
+    mut recorder: Recorder,
+    waiting: &Receiver<Vec<Row>>,
+    tries_again: bool,
+    shared: &Mutex<Shared>,
+) -> Result<(), RecordingError> {
+    let mut not_before = Duration::ZERO;
     for rows in waiting {
         for row in rows {
-            recorder.write(row)?;
+            let at = row.at();
+            if at < not_before {
+                lock(shared).lost_rows += 1;
+                continue;
+            }
+            not_before = Duration::ZERO;
+            if let Err(error) = recorder.write(row) {
+                let mut shared = lock(shared);
+                shared.lost_rows += 1;
+                shared.trouble = Some(error.to_string());
+                if !tries_again {
+                    return Err(error);
+                }
+                recorder.abandon_part();
+                not_before = at + AGAIN_AFTER;
+            }
+        }
+        if not_before.is_zero() {
+            lock(shared).trouble = None;
         }
     }
     recorder.finish()

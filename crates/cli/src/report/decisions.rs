@@ -10,8 +10,10 @@ use std::sync::Arc;
 const MOST_KINDS: usize = 64;
 /// The latest decisions, that are kept as they are.
 const MOST_LATEST: usize = 200;
-/// Marks in time and in addresses.
+/// Spans of time that have a mark of each kind.
 const MARK_COLUMNS: usize = 80;
+/// Rows of a map that have one mark.
+const MARK_ROWS: usize = 8;
 
 /// Decisions of one kind: the same event for the same reason, whatever the numbers in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,8 +109,7 @@ impl Collecting {
             reason: row.reason.to_string(),
         };
         let column = (at_s / self.length_s * MARK_COLUMNS as f64) as usize;
-        // Every fourth row can have a mark of its own.
-        let band = place.map(|row| row / 4);
+        let band = place.map(|row| row / MARK_ROWS);
         let mark = self.marks.entry((column, process, band, row.event.clone()));
         let mark = mark.or_insert_with(|| Mark {
             first: decision.clone(),

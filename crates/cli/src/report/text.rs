@@ -170,35 +170,32 @@ fn draw(
     map: &HeatMap,
     shade: impl Fn(usize) -> Option<u8>,
 ) -> fmt::Result {
-    let (all_columns, all_rows) = (map.columns.len(), map.addresses.len());
-    let (columns, lines) = (all_columns.min(COLUMNS), all_rows.min(LINES));
+    let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
+    let first = map.columns.first().map_or(0.0, |column| column.from_s);
+    let last = map.columns.last().map_or(0.0, |column| column.to_s);
+    let time = |place: usize| first + (last - first) * place as f64 / COLUMNS as f64;
     for line in (0..lines).rev() {
         let rows = line * all_rows / lines..(line + 1) * all_rows / lines;
         let address = map.addresses.get(rows.start).copied().unwrap_or(0);
-        let cells = (0..columns).map(|column| {
-            let across = column * all_columns / columns..(column + 1) * all_columns / columns;
-            let cells = across.flat_map(|c| rows.clone().map(move |r| c * all_rows + r));
+        let cells = (0..COLUMNS).map(|place| {
+            let (from, to) = (time(place), time(place + 1));
+            let there = map.columns.iter().enumerate();
+            let across = there.filter(|(_, column)| column.from_s < to && column.to_s > from);
+            let cells = across.flat_map(|(c, _)| rows.clone().map(move |r| c * all_rows + r));
             let (mut sum, mut count) = (0, 0);
             for percent in cells.filter_map(&shade) {
                 sum += usize::from(percent);
                 count += 1;
             }
-            let mean = (sum as usize).checked_div(count);
+            let mean = sum.checked_div(count);
             mean.map_or(' ', |percent| {
                 SHADES[(percent * SHADES.len() / 101).min(SHADES.len() - 1)]
             })
         });
         writeln!(f, "{address:>14x} |{}|", cells.collect::<String>())?;
     }
-    let time = |column: Option<&super::heat::Column>, end: bool| {
-        let column = column.copied().unwrap_or_default();
-        words::duration(if end { column.to_s } else { column.from_s })
-    };
-    let (from, to) = (
-        time(map.columns.first(), false),
-        time(map.columns.last(), true),
-    );
-    let room = columns.saturating_sub(from.len());
+    let (from, to) = (words::duration(first), words::duration(last));
+    let room = COLUMNS.saturating_sub(from.len());
     writeln!(f, "{:>14}  {from}{to:>room$}", "")
 }
 

@@ -19,7 +19,7 @@
   const bytes = n => {
     for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]])
       if (n >= size) return (n / size).toFixed(n / size < 10 ? 1 : 0) + " " + unit;
-    return Math.round(n) + " bytes";
+    return n ? Math.round(n) + " bytes" : "0";
   };
   const time = s => {
     if (s < 60) return (s < 10 && s % 1 ? s.toFixed(1) : Math.round(s)) + " s";
@@ -27,7 +27,7 @@
     if (s < 3600) return m + " min" + (rest ? " " + rest + " s" : "");
     return Math.floor(s / 3600) + " h " + (m % 60) + " min";
   };
-  const percent = v => v == null ? "–" : v.toFixed(v < 10 ? 1 : 0) + " %";
+  const percent = v => v == null ? "–" : (v < 10 && v % 1 ? v.toFixed(1) : Math.round(v)) + " %";
   const count = n => Math.round(n).toLocaleString("en");
   const hex = a => a.toString(16);
   const tells = p => p.source !== "probed" && p.source !== "population";
@@ -127,7 +127,7 @@
     const bottom = height - 22;
     svg.append(make("text", { x: LEFT, y: 14, class: "head" }, title));
     for (const t of ticks(state.t0, state.t1, 8, TIMES)) {
-      svg.append(make("line", { x1: x(t), x2: x(t), y1: 22, y2: bottom, class: "grid" }));
+      if (chart.id !== "map") svg.append(make("line", { x1: x(t), x2: x(t), y1: 22, y2: bottom, class: "grid" }));
       if (labelled) svg.append(make("text", { x: x(t), y: height - 6, "text-anchor": "middle" }, time(t)));
     }
     svg.append(make("rect", { x: LEFT, y: 22, width: inner(), height: bottom - 22, class: "frame" }));
@@ -362,9 +362,11 @@
         { name: "huge pages", data: p.huge_bytes, look: LINES["huge pages"] },
         { name: "bloat (estimate)", data: p.bloat_bytes, look: LINES.bloat }], bytes);
     }
-    drawLines("machine", 130, "waiting for memory, and the manager's CPU", [
-      { name: "tasks waiting", data: m.pressure_percent, look: LINES.resident },
-      { name: "manager", data: m.manager_cpu_percent, look: LINES["huge pages"] }], percent, true);
+    const used = { at_s: m.used_bytes.at_s, value: m.used_bytes.value.map(v => v * 100 / (m.total_bytes || 1)) };
+    drawLines("machine", 150, "the machine", [
+      { name: "memory in use", data: used, look: LINES.resident },
+      { name: "manager's CPU", data: m.manager_cpu_percent, look: LINES["huge pages"] },
+      { name: "tasks waiting", data: m.pressure_percent, look: LINES.bloat }], percent, true);
   }
 
   tables();
