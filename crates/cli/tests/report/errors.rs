@@ -70,9 +70,10 @@ fn recordings_that_cant_be_read_are_told_by_report_and_by_the_simulator() {
         said.contains("can't open") && said.contains("No such file"),
         "{said}"
     );
-    // A folder of somebody else's.
-    let said = told(&["report", text(&folder)]);
-    assert!(!said.is_empty());
+    let empty = folder.join("empty.part");
+    std::fs::create_dir(&empty).expect("made");
+    let said = told(&["report", text(&empty)]);
+    assert!(said.contains("empty.part holds nothing"), "{said}");
 }
 
 #[test]
