@@ -4,6 +4,7 @@ use crate::report::{Extent, Report as Figures, Summing, Text, figures, page};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRows, Row};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -54,10 +55,15 @@ impl Report {
                 write(&folder.join(format!("{name}.svg")), &figure.to_svg()?)?;
             }
         }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+        let text = if self.json {
+            serde_json::to_string_pretty(&report)? + "\n"
         } else {
-            print!("{}", Text(&report));
+            Text(&report).to_string()
+        };
+        match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough: `less`, `head`.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.context("standard output can't be written")?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 /// Huge pages read after each sample of a process.
 const LOOKED_AT: usize = 16;
-/// Time that this may take.
+/// Time that this may take, for one process and for all that were sampled together.
 const TIME: Duration = Duration::from_millis(5);
+const TIME_IN_ALL: Duration = Duration::from_millis(20);
 /// Of so many huge pages an estimate is made, the last ones.
 const KEPT: usize = 64;
 
@@ -26,6 +27,8 @@ struct Estimate {
     huge: u64,
     /// Where among the huge pages to go on.
     next: usize,
+    /// When it was last looked at.
+    looked: Duration,
 }
 
 impl Estimate {
@@ -71,12 +74,21 @@ impl Bloat {
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
             let regions = estimate.choose(&huge);
-            chosen.push((sample.process, regions));
+            chosen.push((estimate.looked, sample.process, regions));
         }
         self.shown = last;
-        for (process, regions) in chosen {
+        // Where there are too many for one time, who has waited longest comes first.
+        chosen.sort_by_key(|(looked, process, _)| (*looked, *process));
+        let first = manager.machine().now();
+        for (_, process, regions) in chosen {
             let machine = manager.machine_mut();
             let begun = machine.now();
+            if begun >= first + TIME_IN_ALL {
+                break;
+            }
+            if let Some(estimate) = self.processes.get_mut(&process) {
+                estimate.looked = begun;
+            }
             for region in regions {
                 // What can't be read has ended, or been split.
                 let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
@@ -92,7 +104,7 @@ impl Bloat {
         }
         let there = manager.footprints();
         self.processes
-            .retain(|process, _| there.iter().any(|(there, _)| there == process));
+            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
     }
 
     /// That of a process, in bytes; `None` where nothing of it was read yet.

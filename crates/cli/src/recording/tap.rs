@@ -106,8 +106,11 @@ impl Tap {
         let footprints = manager.footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
-        self.known
-            .retain(|process, _| footprints.iter().any(|(there, _)| there == process));
+        self.known.retain(|process, _| {
+            footprints
+                .binary_search_by_key(process, |(id, _)| *id)
+                .is_ok()
+        });
         for (process, footprint) in footprints {
             let known = self.known(process, manager.machine()).clone();
             rows.push(Row::Process(ProcessRow {
