@@ -48,6 +48,9 @@ impl Recorder {
     /// # Errors
     /// Nothing can be written there, or what is left of an earlier one can't be read.
     pub fn begin(path: &Path, about: About) -> Result<Self, RecordingError> {
+        if path.is_dir() {
+            return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
+        }
         let folder = folder_of(path);
         let older = beside(path, ".1");
         if folder.is_dir() {

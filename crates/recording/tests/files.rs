@@ -237,6 +237,8 @@ fn a_recording_that_was_killed_is_there_but_for_its_last_minute() {
         Ok(_) => panic!("there is a file in the way"),
     };
     assert!(told.starts_with("can't write "), "{told}");
+    let told = Recorder::begin(&folder("in-the-way"), about()).err();
+    assert!(told.is_some_and(|error| error.to_string().contains("directory")));
 }
 
 #[test]

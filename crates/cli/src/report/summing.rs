@@ -1,7 +1,7 @@
 //! The second reading: everything onto grids over what the first found.
 
 use super::decisions::Collecting;
-use super::extent::Extent;
+use super::extent::{Extent, MOST_MAPS};
 use super::figures::{MachineFigures, ProcessFigures, Report};
 use super::heat::Filling;
 use super::series::Averaging;
@@ -158,7 +158,9 @@ impl Summing {
     }
 
     fn process(&mut self, id: ProcessId, command: &str, at: Duration) -> &mut Process {
-        let shown = self.maps.contains_key(&id) || self.maps.is_empty();
+        // Where nothing was sampled, the first ones have lines all the same.
+        let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
+        let shown = self.maps.contains_key(&id) || few;
         let series = shown.then_some(self.length);
         let process = self.processes.entry(id);
         process.or_insert_with(|| Process::new(id, command, at, series))

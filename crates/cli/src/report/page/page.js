@@ -198,7 +198,8 @@
       if (c < 0 || map.huge_percent[cell] == null) lines.push("nothing was seen here");
       else {
         if (tells(p)) lines.push("coverage " + percent(map.coverage_percent[cell]));
-        lines.push("huge " + percent(map.huge_percent[cell]));
+        const huge = map.huge_percent[cell];
+        lines.push("huge " + percent(huge) + (huge && tells(p) ? ": of these it is seen whether they were accessed, not how much" : ""));
         if (state.mostWalks) lines.push(count(map.walks_per_s[cell]) + " page walks a second");
         if (map.columns[c].windows > 1) lines.push("mean of " + map.columns[c].windows + " windows");
       }
