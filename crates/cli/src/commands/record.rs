@@ -9,6 +9,7 @@ use clap::Args;
 use hawkeye_linux::Scope;
 use hawkeye_linux::process::{ProcessHandle, own_cpu};
 use hawkeye_manager::{Machine, Settings, Wake};
+use hawkeye_policy::CpuBudget;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub struct Record {
     #[arg(long, value_name = "S", value_parser = options::seconds)]
     length: Option<Duration>,
 
-    /// Seconds from one sampling window to the next; more where that would cost the processes over 1 %.
+    /// Seconds from one sampling window to the next; more where that would cost the processes, or a core, over 1 %.
     #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = options::seconds)]
     period: Duration,
 
@@ -43,6 +44,9 @@ pub struct Record {
     #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = options::seconds)]
     window: Duration,
 }
+
+/// What recording may take of a core: windows are further apart where they would take more.
+const CPU_PERCENT: f64 = 1.0;
 
 impl Record {
     /// Records.
@@ -52,6 +56,7 @@ impl Record {
         let settings = Settings {
             period: self.period,
             window: self.window,
+            cpu: CpuBudget::new(CPU_PERCENT)?,
             ..Settings::default()
         };
         let names: Vec<String> = self.pids.iter().map(u32::to_string).collect();
