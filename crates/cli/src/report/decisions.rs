@@ -53,13 +53,16 @@ pub struct Mark {
     pub count: u64,
 }
 
+/// What one mark stands for: a span of time, a process, rows of its map, an event.
+type Nearby = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
+
 /// Collects decisions.
 #[derive(Debug)]
 pub struct Collecting {
     length_s: f64,
     kinds: BTreeMap<(Arc<str>, String), (u64, Arc<str>)>,
     latest: VecDeque<Decision>,
-    marks: BTreeMap<(usize, Option<ProcessId>, Option<usize>, Arc<str>), Mark>,
+    marks: BTreeMap<Nearby, Mark>,
     total: u64,
 }
 

@@ -41,7 +41,8 @@ pub struct Addresses {
 
 impl Addresses {
     fn add(&mut self, address: u64) {
-        self.blocks.insert(address / HUGE_PAGE_BYTES >> self.shift);
+        self.blocks
+            .insert((address / HUGE_PAGE_BYTES) >> self.shift);
         while self.blocks.len() > MOST_BLOCKS {
             self.shift += 1;
             self.blocks = self.blocks.iter().map(|block| block >> 1).collect();
