@@ -3,7 +3,7 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test test-kernels build bench lint deps lint-deps clean
+.PHONY: help run test test-kernels build bench lint deps test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -15,7 +15,7 @@ run: build ## build, then show what HawkEye does, in under a minute
 build: deps ## build target/release/hawkeye
 	cargo build --release --workspace
 
-test: deps ## run all tests; the live ones need root and are counted as skipped without
+test: test-deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
 
 test-kernels: deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
@@ -30,8 +30,11 @@ lint: lint-deps ## check format, lints, documentation, shell scripts and licence
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 	scripts/lint-files.sh
 
-deps: ## install the packages that building and testing need
+deps: ## install the packages that building needs
 	@scripts/install-deps.sh
+
+test-deps:
+	@scripts/install-deps.sh test
 
 lint-deps:
 	@scripts/install-deps.sh lint

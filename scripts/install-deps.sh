@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh [lint]: installs the Debian packages that building and testing (or linting too) need and that are
+# install-deps.sh [test|lint]: installs the Debian packages that building (and testing, or linting) needs and that are
 # missing. Does nothing where all is there, whatever the distribution.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -60,6 +60,10 @@ need_header stdio.h libc6-dev
 need_header linux/bpf.h linux-libc-dev
 need_header gelf.h libelf-dev
 need_header zlib.h zlib1g-dev
+if [ "${1-}" = test ] && command -v apt-get >/dev/null; then
+  # The page that 'hawkeye report' writes is tried in it; without, that test is skipped.
+  need_command chromium chromium
+fi
 if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt

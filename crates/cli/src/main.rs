@@ -5,6 +5,8 @@ mod daemon;
 mod options;
 mod program;
 mod progress;
+mod recording;
+mod report;
 mod summary;
 mod words;
 
@@ -47,6 +49,8 @@ enum Command {
     Attach(commands::attach::Attach),
     Daemon(commands::daemon::Daemon),
     Top(commands::top::Top),
+    Record(commands::record::Record),
+    Report(commands::report::Report),
     Status(commands::status::Status),
     Why(commands::why::Why),
     Pause(commands::pausing::Pause),
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
         Command::Attach(command) => command.execute(),
         Command::Daemon(command) => command.execute(),
         Command::Top(command) => command.execute(),
+        Command::Record(command) => command.execute(),
+        Command::Report(command) => command.execute(),
         Command::Status(command) => command.execute(),
         Command::Why(command) => command.execute(),
         Command::Pause(command) => command.execute(),

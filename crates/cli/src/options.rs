@@ -13,6 +13,10 @@ use std::time::Duration;
 
 /// The policy where none is named.
 pub const DEFAULT_POLICY: &str = "hawkeye";
+/// Seconds from one sampling window to the next.
+pub const DEFAULT_PERIOD_S: &str = "30";
+/// Seconds that one lasts.
+pub const DEFAULT_WINDOW_S: &str = "1";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManagingOptions {
@@ -27,13 +31,13 @@ pub struct ManagingOptions {
     /// Seconds between windows.
     ///
     /// From one sampling window to the next; more where that would cost the program over 1 %.
-    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = seconds)]
     period: Duration,
 
     /// Seconds that a window lasts.
     ///
     /// A sampling window.
-    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = seconds)]
     window: Duration,
 
     /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
@@ -87,6 +91,12 @@ pub struct ManagingOptions {
     /// file a program; deleting a file has it forgotten.
     #[arg(long)]
     pub learn: bool,
+
+    /// Record into a Parquet file.
+    ///
+    /// Coverage by region, overhead, memory and every decision, for `hawkeye report`; see docs/recordings.md.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 
     /// Write the summary as JSON too.
     #[arg(long, value_name = "FILE")]
@@ -211,7 +221,7 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| format!("{text:?} is no number"))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = number(text)?;
     Duration::try_from_secs_f64(seconds)
         .ok()

@@ -305,6 +305,7 @@ mod tests {
         };
         let json = serde_json::to_string(&entry)?;
         assert_eq!(json, r#"{"at_s":1.5,"event":"reloaded","refused":null}"#);
+        assert_eq!(entry.event.kind(), "reloaded");
         Ok(())
     }
 }

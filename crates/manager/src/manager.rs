@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
-    PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
+    Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
     RecoverySettings, SettingError, WatermarkTable,
 };
 use sampling::Sampling;
@@ -127,7 +127,8 @@ impl<M: Machine> Manager<M> {
         let mut wake_at = self.next_look.min(self.sampling.due());
         wake_at = self.guard.next_look().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, not what our own calls do to them.
-        if !self.paused && !self.sampling.in_window() {
+        let hands_off = self.paused || self.settings.measure_only;
+        if !hands_off && !self.sampling.in_window() {
             let again = [self.recover_batch(), self.promote_batch()];
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
@@ -299,6 +300,21 @@ impl<M: Machine> Manager<M> {
     /// What it was set to.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What the policy is shown.
+    pub fn needs(&self) -> Needs {
+        self.policy.needs()
+    }
+
+    /// Memory as last read, and reckoned on since; `None` where it couldn't be read.
+    pub fn memory(&self) -> Option<&MemoryState> {
+        self.memory.as_ref()
+    }
+
+    /// CPU time of its own over the last minute, in per cent of one core.
+    pub fn own_cpu_percent(&self) -> f64 {
+        self.cpu.used_percent(self.machine.now())
     }
 
     /// The policy's name.

@@ -33,6 +33,8 @@ pub struct Settings {
     pub bloat: BloatThreshold,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
+    /// Nothing is done to any process but that its accesses are looked at: no promotion, no recovery, no page sizes.
+    pub measure_only: bool,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
             pace: SamplingPace::default(),
+            measure_only: false,
         }
     }
 }

@@ -9,13 +9,32 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RecordingError {
     /// A file that can't be opened.
-    #[error("can't open {}: {source}", path.display())]
+    #[error("can't open {}: {error}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
+    /// A file or folder that can't be made, moved or removed.
+    #[error("can't write {}: {error}", path.display())]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Something wrong with a part of a recording that was not ended.
+    #[error("{}: {error}", path.display())]
+    Part {
+        /// The part.
+        path: PathBuf,
+        /// What.
+        error: Box<RecordingError>,
+    },
+    /// A recording that was not ended, and of which no part was finished.
+    #[error("{} holds nothing: the recording was ended by force within its first minute", .0.display())]
+    NoParts(PathBuf),
     /// A file that can't be written on.
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),
@@ -72,4 +91,14 @@ pub enum RecordingError {
         /// What it is.
         found: String,
     },
+}
+
+impl RecordingError {
+    /// Whether the sentence says which file it is about.
+    pub fn names_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Open { .. } | Self::Create { .. } | Self::Part { .. } | Self::NoParts(_)
+        )
+    }
 }

@@ -1,7 +1,7 @@
 //! Rows out of a file, whatever the table: some thousand at a time.
 
 use crate::error::RecordingError;
-use crate::schema::{Table, Type};
+use crate::schema::{Table, Type, said};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -19,6 +19,15 @@ enum Source {
     Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
 }
 
+/// A column of what is decoded.
+struct Decoded {
+    source: Source,
+    /// Definition levels: whether each row has a value. Empty where all have.
+    levels: Vec<i16>,
+    /// Where among the values each row's is; empty where all have one.
+    places: Vec<Option<usize>>,
+}
+
 /// Has the Parquet library read something: it takes some figures of a file for granted, and panics on damaged ones.
 fn guarded<T>(
     row: u64,
@@ -33,11 +42,44 @@ fn guarded<T>(
 
 fn refill<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
+    levels: &mut Vec<i16>,
     values: &mut Vec<T::T>,
 ) -> Result<usize, ParquetError> {
     values.clear();
-    let (_, read, _) = reader.read_records(BATCH_ROWS, None, None, values)?;
-    Ok(read)
+    let (rows, _, _) = reader.read_records(BATCH_ROWS, Some(levels), None, values)?;
+    Ok(rows)
+}
+
+impl Decoded {
+    fn new(kind: Type, reader: ColumnReader) -> Self {
+        Self {
+            source: Source::new(kind, reader),
+            levels: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Decodes more rows; how many.
+    fn refill(&mut self) -> Result<usize, ParquetError> {
+        self.levels.clear();
+        let rows = self.source.refill(&mut self.levels)?;
+        self.places.clear();
+        let mut next = 0..;
+        let places = self.levels.iter().map(|level| match level {
+            0 => None,
+            _ => next.next(),
+        });
+        self.places.extend(places);
+        Ok(rows)
+    }
+
+    /// Where among the values that of a row is.
+    fn place(&self, row: usize) -> Option<usize> {
+        match self.places.get(row) {
+            Some(place) => *place,
+            None => Some(row),
+        }
+    }
 }
 
 impl Source {
@@ -50,12 +92,12 @@ impl Source {
         }
     }
 
-    fn refill(&mut self) -> Result<usize, ParquetError> {
+    fn refill(&mut self, levels: &mut Vec<i16>) -> Result<usize, ParquetError> {
         match self {
-            Self::Int(reader, values) => refill(reader, values),
-            Self::Float(reader, values) => refill(reader, values),
-            Self::Flag(reader, values) => refill(reader, values),
-            Self::Text(reader, values) => refill(reader, values),
+            Self::Int(reader, values) => refill(reader, levels, values),
+            Self::Float(reader, values) => refill(reader, levels, values),
+            Self::Flag(reader, values) => refill(reader, levels, values),
+            Self::Text(reader, values) => refill(reader, levels, values),
         }
     }
 }
@@ -69,7 +111,7 @@ pub(crate) struct TableReader<R: ChunkReader> {
     next_group: usize,
     /// Rows of the open row group that are not decoded yet, as its metadata has it.
     group_left: u64,
-    columns: Vec<Source>,
+    columns: Vec<Decoded>,
     /// The row that is looked at, within what is decoded, and how much that is.
     at: usize,
     decoded: usize,
@@ -96,11 +138,6 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             row: 0,
             started: false,
         })
-    }
-
-    /// The number of the row that is looked at, from 0.
-    pub(crate) fn row(&self) -> u64 {
-        self.row
     }
 
     /// Goes to the next row; false at the end. After an error there is nothing more.
@@ -143,7 +180,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         let readers = self.places.iter().zip(self.table.columns);
         let readers = readers.map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
-            Ok(Source::new(column.kind, reader))
+            Ok(Decoded::new(column.kind, reader))
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
         let readers = readers.map_err(|error| self.failed(error))?;
@@ -175,6 +212,22 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(())
     }
 
+    /// What the file says of itself under a key.
+    pub(crate) fn said(&self, key: &str) -> Option<&str> {
+        said(self.file.metadata().file_metadata(), key)
+    }
+
+    /// Where this row's value of a column is; `None` where it has none.
+    fn found(&self, column: usize) -> Option<(&Source, usize)> {
+        let column = self.columns.get(column)?;
+        Some((&column.source, column.place(self.at)?))
+    }
+
+    /// Whether a column has no value in this row.
+    pub(crate) fn is_null(&self, column: usize) -> bool {
+        self.found(column).is_none()
+    }
+
     /// An integer of this row, up to `most`.
     pub(crate) fn int(
         &self,
@@ -182,43 +235,40 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         most: u64,
         allowed: &'static str,
     ) -> Result<u64, RecordingError> {
-        let value = match self.columns.get(column) {
-            Some(Source::Int(_, values)) => values.get(self.at).copied(),
+        let value = match self.found(column) {
+            Some((Source::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
         };
         let fits = value.and_then(|value| u64::try_from(value).ok());
         let fits = fits.filter(|value| *value <= most);
-        fits.ok_or_else(|| {
-            self.refused(
-                column,
-                allowed,
-                value.map_or_else(String::new, |v| v.to_string()),
-            )
-        })
+        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
+        fits.ok_or_else(|| self.refused(column, allowed, found()))
     }
 
     pub(crate) fn flag(&self, column: usize) -> bool {
-        match self.columns.get(column) {
-            Some(Source::Flag(_, values)) => values.get(self.at).copied().unwrap_or(false),
+        match self.found(column) {
+            Some((Source::Flag(_, values), place)) => values.get(place).copied().unwrap_or(false),
             _ => false,
         }
     }
 
-    /// A number of this row from 0 up, or none (NaN) where `or_none`.
-    pub(crate) fn float(&self, column: usize, or_none: bool) -> Result<f64, RecordingError> {
-        let value = match self.columns.get(column) {
-            Some(Source::Float(_, values)) => values.get(self.at).copied().unwrap_or(f64::NAN),
-            _ => f64::NAN,
+    /// A number of this row from 0 up.
+    pub(crate) fn float(&self, column: usize) -> Result<f64, RecordingError> {
+        let value = match self.found(column) {
+            Some((Source::Float(_, values), place)) => values.get(place).copied(),
+            _ => None,
         };
-        if value.is_finite() && value >= 0.0 || or_none && value.is_nan() {
-            return Ok(value);
-        }
-        Err(self.refused(column, "finite and not negative", value.to_string()))
+        let fits = value.filter(|value| value.is_finite() && *value >= 0.0);
+        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
+        fits.ok_or_else(|| self.refused(column, "finite and not negative", found()))
     }
 
+    /// A text of this row; empty where it has none.
     pub(crate) fn text(&self, column: usize) -> Result<&str, RecordingError> {
-        let bytes = match self.columns.get(column) {
-            Some(Source::Text(_, values)) => values.get(self.at).map_or(&[][..], ByteArray::data),
+        let bytes = match self.found(column) {
+            Some((Source::Text(_, values), place)) => {
+                values.get(place).map_or(&[][..], ByteArray::data)
+            }
             _ => &[],
         };
         std::str::from_utf8(bytes)

@@ -59,7 +59,7 @@ impl<W: Write + Send> ResultWriter<W> {
     /// # Errors
     /// It can't be written to.
     pub fn new(output: W) -> Result<Self, RecordingError> {
-        let table = TableWriter::new(&RESULTS, &[], output)?;
+        let table = TableWriter::new(&RESULTS, &[], Vec::new(), output)?;
         Ok(Self { table })
     }
 
@@ -138,7 +138,7 @@ impl<W: Write + Send> SizeWriter<W> {
     /// # Errors
     /// It can't be written to.
     pub fn new(output: W) -> Result<Self, RecordingError> {
-        let table = TableWriter::new(&SIZES, &[], output)?;
+        let table = TableWriter::new(&SIZES, &[], Vec::new(), output)?;
         Ok(Self { table })
     }
 

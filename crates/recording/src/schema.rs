@@ -4,7 +4,7 @@ use crate::error::RecordingError;
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{FileMetaData, KeyValue};
 
-/// How a column is stored. Nothing is ever null.
+/// How a column is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// INT64.
@@ -45,6 +45,8 @@ pub struct Column {
     pub name: &'static str,
     /// How it is stored.
     pub kind: Type,
+    /// Whether it is null in rows that it does not concern.
+    pub optional: bool,
 }
 
 /// A table: what a file says that it holds.
@@ -63,6 +65,7 @@ const fn int(name: &'static str) -> Column {
     Column {
         name,
         kind: Type::Int,
+        optional: false,
     }
 }
 
@@ -70,6 +73,7 @@ const fn float(name: &'static str) -> Column {
     Column {
         name,
         kind: Type::Float,
+        optional: false,
     }
 }
 
@@ -77,6 +81,7 @@ const fn flag(name: &'static str) -> Column {
     Column {
         name,
         kind: Type::Flag,
+        optional: false,
     }
 }
 
@@ -84,34 +89,63 @@ const fn text(name: &'static str) -> Column {
     Column {
         name,
         kind: Type::Text,
+        optional: false,
     }
 }
 
-/// Coverage over time: a row for each region with anything in it, of each process, in each sampling window. Rows
-/// are in order of time, within it by process, within that by address.
-pub const COVERAGE: Table = Table {
-    name: "coverage",
+const fn optional(column: Column) -> Column {
+    Column {
+        optional: true,
+        ..column
+    }
+}
+
+/// What was seen and done over time. Rows are of several kinds, by the column `kind`, in order of time; columns that do not
+/// concern a kind are null in its rows.
+pub const RECORDING: Table = Table {
+    name: "recording",
     version: 1,
     columns: &[
         int("time_us"),
-        int("window_us"),
-        text("source"),
-        int("pid"),
-        int("start_ticks"),
-        text("command"),
-        float("cpu_cores"),
-        float("overhead_percent"),
-        int("region_address"),
-        flag("huge"),
-        int("present_pages"),
-        int("accessed_pages"),
-        int("accessed_runs"),
-        int("written_pages"),
-        int("zero_pages"),
-        int("swapped_pages"),
-        int("walks_per_s"),
+        text("kind"),
+        optional(int("unix_us")),
+        optional(text("host")),
+        optional(int("pid")),
+        optional(int("start_ticks")),
+        optional(text("command")),
+        optional(int("window_us")),
+        optional(text("source")),
+        optional(float("cpu_cores")),
+        optional(float("overhead_percent")),
+        optional(int("region_address")),
+        optional(flag("huge")),
+        optional(int("present_pages")),
+        optional(int("accessed_pages")),
+        optional(int("accessed_runs")),
+        optional(int("written_pages")),
+        optional(int("zero_pages")),
+        optional(int("swapped_pages")),
+        optional(int("walks_per_s")),
+        optional(int("rss_bytes")),
+        optional(int("huge_bytes")),
+        optional(int("bloat_bytes")),
+        optional(int("used_bytes")),
+        optional(int("total_bytes")),
+        optional(float("pressure_percent")),
+        optional(float("fmfi")),
+        optional(float("manager_cpu_percent")),
+        optional(text("event")),
+        optional(text("reason")),
     ],
 };
+
+/// The place of a column of [`RECORDING`], found while compiling.
+macro_rules! column {
+    ($name:literal) => {
+        const { $crate::schema::RECORDING.place($name) }
+    };
+}
+pub(crate) use column;
 
 /// What came of simulated runs: a row for each program of each.
 pub const RESULTS: Table = Table {
@@ -162,31 +196,57 @@ pub const SIZES: Table = Table {
 const TABLE_KEY: &str = "hawkeye.table";
 const VERSION_KEY: &str = "hawkeye.version";
 
+/// What a file says under a key.
+pub(crate) fn said<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
+    let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
+    let found = pairs.iter().find(|pair| pair.key == key);
+    found.and_then(|pair| pair.value.as_deref())
+}
+
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
 impl Table {
+    /// Which of its columns has this name. To be asked while compiling: one that isn't there ends that.
+    pub(crate) const fn place(&self, name: &str) -> usize {
+        let mut at = 0;
+        while !same(self.columns[at].name, name) {
+            at += 1;
+        }
+        at
+    }
+
     /// The same as Parquet writes schemas down.
     pub(crate) fn message(&self) -> String {
         let fields = self.columns.iter().map(|column| {
             let (physical, logical) = column.kind.declared();
-            format!("required {physical} {}{logical};", column.name)
+            let repetition = if column.optional {
+                "optional"
+            } else {
+                "required"
+            };
+            format!("{repetition} {physical} {}{logical};", column.name)
         });
         let fields = fields.collect::<Vec<_>>().join(" ");
         format!("message {} {{ {fields} }}", self.name)
     }
 
-    pub(crate) fn metadata(&self) -> Vec<KeyValue> {
-        vec![
-            KeyValue::new(TABLE_KEY.to_owned(), self.name.to_owned()),
-            KeyValue::new(VERSION_KEY.to_owned(), self.version.to_string()),
-        ]
+    /// What a file says of itself; `more` are pairs of its own.
+    pub(crate) fn metadata(&self, more: Vec<KeyValue>) -> Vec<KeyValue> {
+        let table = KeyValue::new(TABLE_KEY.to_owned(), self.name.to_owned());
+        let version = KeyValue::new(VERSION_KEY.to_owned(), self.version.to_string());
+        [vec![table, version], more].concat()
     }
 
     /// Where each of the columns is in a file; an error if that is no file of this table that can be read.
     pub(crate) fn find_in(&self, file: &FileMetaData) -> Result<Vec<usize>, RecordingError> {
-        let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
-        let value = |key: &str| {
-            let found = pairs.iter().find(|pair| pair.key == key);
-            found.and_then(|pair| pair.value.as_deref())
-        };
+        let value = |key: &str| said(file, key);
         let other = |found: String| RecordingError::OtherTable {
             found,
             wanted: self.name,
@@ -219,7 +279,7 @@ impl Table {
             if found.physical_type() != column.kind.physical() {
                 return Err(wrong("has another type"));
             }
-            if found.max_def_level() > 0 || found.max_rep_level() > 0 {
+            if found.max_def_level() > i16::from(column.optional) || found.max_rep_level() > 0 {
                 return Err(wrong("is nullable or repeated"));
             }
             Ok(place)

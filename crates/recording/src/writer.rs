@@ -1,10 +1,11 @@
 //! Rows into a file, whatever the table.
 
 use crate::error::RecordingError;
-use crate::schema::{Table, Type};
+use crate::schema::{Column, Table, Type};
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -22,18 +23,28 @@ pub(crate) enum Value<'a> {
     Float(f64),
     Flag(bool),
     Text(&'a str),
+    /// In a column that is optional.
+    Null,
 }
 
-/// A column's values that are not yet written.
+/// A column's rows that are not yet written.
 #[derive(Debug)]
-enum Pending {
+struct Pending {
+    values: Values,
+    /// Whether each row has a value: Parquet's definition levels; `None` where all have.
+    levels: Option<Vec<i16>>,
+}
+
+/// The values among them.
+#[derive(Debug)]
+enum Values {
     Int(Vec<i64>),
     Float(Vec<f64>),
     Flag(Vec<bool>),
     Text(Vec<ByteArray>),
 }
 
-impl Pending {
+impl Values {
     fn new(kind: Type) -> Self {
         match kind {
             Type::Int => Self::Int(Vec::new()),
@@ -42,16 +53,29 @@ impl Pending {
             Type::Text => Self::Text(Vec::new()),
         }
     }
+}
+
+impl Pending {
+    fn new(column: &Column) -> Self {
+        Self {
+            values: Values::new(column.kind),
+            levels: column.optional.then(Vec::new),
+        }
+    }
 
     fn push(&mut self, value: Value) {
-        match (self, value) {
+        if let Some(levels) = &mut self.levels {
+            levels.push(i16::from(!matches!(value, Value::Null)));
+        }
+        match (&mut self.values, value) {
             // What has no room in 63 bits is nothing that is ever recorded.
-            (Self::Int(column), Value::Int(value)) => {
+            (Values::Int(column), Value::Int(value)) => {
                 column.push(i64::try_from(value).unwrap_or(i64::MAX));
             }
-            (Self::Float(column), Value::Float(value)) => column.push(value),
-            (Self::Flag(column), Value::Flag(value)) => column.push(value),
-            (Self::Text(column), Value::Text(value)) => column.push(value.into()),
+            (Values::Float(column), Value::Float(value)) => column.push(value),
+            (Values::Flag(column), Value::Flag(value)) => column.push(value),
+            (Values::Text(column), Value::Text(value)) => column.push(value.into()),
+            (_, Value::Null) if self.levels.is_some() => {}
             (column, value) => debug_assert!(false, "{value:?} in a column {column:?}"),
         }
     }
@@ -60,21 +84,27 @@ impl Pending {
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> Result<(), ParquetError> {
-        match self {
-            Self::Int(values) => write_column::<Int64Type, W>(values, group),
-            Self::Float(values) => write_column::<DoubleType, W>(values, group),
-            Self::Flag(values) => write_column::<BoolType, W>(values, group),
-            Self::Text(values) => write_column::<ByteArrayType, W>(values, group),
+        let levels = self.levels.as_deref();
+        match &mut self.values {
+            Values::Int(values) => write_column::<Int64Type, W>(values, levels, group),
+            Values::Float(values) => write_column::<DoubleType, W>(values, levels, group),
+            Values::Flag(values) => write_column::<BoolType, W>(values, levels, group),
+            Values::Text(values) => write_column::<ByteArrayType, W>(values, levels, group),
+        }?;
+        if let Some(levels) = &mut self.levels {
+            levels.clear();
         }
+        Ok(())
     }
 }
 
 fn write_column<T: DataType, W: Write + Send>(
     values: &mut Vec<T::T>,
+    levels: Option<&[i16]>,
     group: &mut SerializedRowGroupWriter<'_, W>,
 ) -> Result<(), ParquetError> {
     if let Some(mut column) = group.next_column()? {
-        column.typed::<T>().write_batch(values, None, None)?;
+        column.typed::<T>().write_batch(values, levels, None)?;
         column.close()?;
     }
     values.clear();
@@ -89,16 +119,18 @@ pub(crate) struct TableWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// `ascending` are columns whose values mostly differ little from the row before.
+    /// `ascending` are columns whose values mostly differ little from the row before; `about` is what the file says of itself beside
+    /// what table it is.
     pub(crate) fn new(
         table: &Table,
         ascending: &[&str],
+        about: Vec<KeyValue>,
         output: W,
     ) -> Result<Self, RecordingError> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("hawkeye ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_key_value_metadata(Some(table.metadata()));
+            .set_key_value_metadata(Some(table.metadata(about)));
         for column in ascending {
             let path = ColumnPath::from(*column);
             properties = properties
@@ -109,7 +141,7 @@ impl<W: Write + Send> TableWriter<W> {
         let file = SerializedFileWriter::new(output, Arc::new(schema), properties.build().into());
         Ok(Self {
             file: file.map_err(RecordingError::Write)?,
-            pending: table.columns.iter().map(|c| Pending::new(c.kind)).collect(),
+            pending: table.columns.iter().map(Pending::new).collect(),
             rows: 0,
         })
     }

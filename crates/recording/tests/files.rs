@@ -5,13 +5,15 @@ use hawkeye_policy::{
     RegionAddr, RegionSample, Terms,
 };
 use hawkeye_recording::{
-    COVERAGE, CoverageReader, CoverageRow, CoverageWriter, RESULTS, RecordingError, ResultRow,
-    ResultWriter, SIZES,
+    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, RESULTS,
+    Recorder, RecordingError, RecordingReader, RecordingRows, RecordingWriter, ResultRow,
+    ResultWriter, Row, SIZES,
 };
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A file without a name that holds these bytes.
@@ -54,17 +56,92 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
     }
 }
 
-fn recorded(samples: &[(Duration, &str, ProcessSample)]) -> Vec<u8> {
-    let mut writer = CoverageWriter::new(Vec::new()).expect("memory can be written to");
-    for (at, command, sample) in samples {
-        let window = Duration::from_millis(100);
-        writer.write(*at, window, command, sample).expect("written");
+fn about() -> About {
+    About {
+        host: "web-7".into(),
+        kernel: "6.18.44".into(),
+        policy: "hawkeye-g".into(),
+        began: Some(Duration::from_secs(1_790_000_000)),
+    }
+}
+
+/// The rows of a sample.
+fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<Row> {
+    let window = Duration::from_millis(100);
+    let source = AccessSource::of(sample.source, true);
+    let command = command.into();
+    let rows = CoverageRow::of_sample(at, window, source, &command, sample);
+    rows.map(Row::Region).collect()
+}
+
+/// A row of every other kind.
+fn others(at: Duration) -> Vec<Row> {
+    let process = ProcessId {
+        pid: 7,
+        start_ticks: 3,
+    };
+    let redis: std::sync::Arc<str> = "redis".into();
+    vec![
+        Row::Process(ProcessRow {
+            at,
+            process,
+            command: redis.clone(),
+            cpu_cores: None,
+            overhead_percent: Some(3.5),
+            rss_bytes: 5 << 30,
+            huge_bytes: 1 << 30,
+            bloat_bytes: Some(77),
+        }),
+        Row::Memory(MemoryRow {
+            at,
+            used_bytes: 6 << 30,
+            total_bytes: 8 << 30,
+            pressure_percent: None,
+            fmfi: Some(0.25),
+            manager_cpu_percent: Some(0.5),
+        }),
+        Row::Decision(DecisionRow {
+            at,
+            process: Some((process, redis)),
+            region: Some(RegionAddr::containing(0x7f00_0000_0000)),
+            event: "promoted".into(),
+            reason: "promoted in 0.4 ms: coverage 500".into(),
+        }),
+        Row::Decision(DecisionRow {
+            at,
+            process: None,
+            region: None,
+            event: "paused".into(),
+            reason: "paused".into(),
+        }),
+    ]
+}
+
+fn written(rows: &[Row]) -> Vec<u8> {
+    let mut writer = RecordingWriter::new(Vec::new(), &about()).expect("memory can be written to");
+    for row in rows {
+        writer.write(row).expect("written");
     }
     writer.finish().expect("finished")
 }
 
+fn recorded(samples: &[(Duration, &str, ProcessSample)]) -> Vec<u8> {
+    let rows = samples
+        .iter()
+        .flat_map(|(at, command, sample)| rows_of(*at, command, sample));
+    written(&rows.collect::<Vec<_>>())
+}
+
+fn read_all(bytes: &[u8]) -> Result<Vec<Row>, RecordingError> {
+    RecordingReader::new(file(bytes))?.collect()
+}
+
 fn read(bytes: &[u8]) -> Result<Vec<CoverageRow>, RecordingError> {
-    CoverageReader::new(file(bytes))?.collect()
+    let rows = read_all(bytes)?.into_iter().filter_map(|row| match row {
+        Row::Region(row) => Some(row),
+        _ => None,
+    });
+    Ok(rows.collect())
 }
 
 #[test]
@@ -88,13 +165,142 @@ fn coverage_is_read_as_it_was_written() {
     for row in rows {
         let (at, command, sample, region) = expected.next().expect("as many rows");
         assert_eq!((row.at, &*row.command), (*at, *command));
-        assert_eq!((row.process, row.source), (sample.process, sample.source));
+        assert_eq!(
+            (row.process, row.source),
+            (sample.process, AccessSource::AccessBits)
+        );
         assert_eq!(row.overhead_percent, sample.overhead.map(|o| o.percent));
         assert_eq!((row.cpu_cores, row.region), (0.75, *region));
         assert_eq!(row.window, Duration::from_millis(100));
     }
     // 8,192 regions (16 GiB) in 120 windows an hour are to take 10 MB at the most.
     assert!(bytes.len() < 81_000 * 10, "{} bytes", bytes.len());
+}
+
+#[test]
+fn every_kind_of_row_is_read_as_it_was_written() {
+    let at = Duration::from_secs(4);
+    let rows = [rows_of(at, "redis", &sample(1, 5, 1)), others(at)].concat();
+    let bytes = written(&rows);
+    assert_eq!(read_all(&bytes).expect("readable"), rows);
+    let reader = RecordingReader::new(file(&bytes)).expect("readable");
+    assert_eq!(reader.about(), &about());
+}
+
+/// A folder of one's own, empty.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Rows of so many minutes, one each ten seconds.
+fn minutes(recorder: &mut Recorder, minutes: u64) {
+    for second in (0..minutes * 60).step_by(10) {
+        let at = Duration::from_secs(second);
+        for row in rows_of(at, "redis", &sample(1, 3, second)) {
+            recorder.write(row).expect("written");
+        }
+    }
+}
+
+fn rows_at(path: &Path) -> Vec<Row> {
+    let rows = RecordingRows::open(path).expect("readable");
+    rows.collect::<Result<_, _>>().expect("rows")
+}
+
+#[test]
+fn a_recording_that_was_killed_is_there_but_for_its_last_minute() {
+    let path = folder("killed").join("r.parquet");
+    let mut recorder = Recorder::begin(&path, about()).expect("begins");
+    minutes(&mut recorder, 3);
+    // As kill -9 leaves it.
+    std::mem::forget(recorder);
+    assert!(!path.exists());
+    let rows = RecordingRows::open(&path).expect("readable");
+    assert!(rows.unfinished() && rows.about() == &about());
+    let rows = rows_at(&path);
+    assert_eq!(rows.len(), 2 * 6 * 3);
+    assert_eq!(rows.last().map(Row::at), Some(Duration::from_secs(110)));
+    // The next one keeps it.
+    let mut next = Recorder::begin(&path, about()).expect("begins");
+    minutes(&mut next, 1);
+    next.finish().expect("ends");
+    assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
+    let whole = RecordingRows::open(&path).expect("readable");
+    assert!(!whole.unfinished());
+    assert_eq!(whole.count(), 6 * 3);
+    assert!(!path.with_extension("parquet.part").exists());
+    let told = match Recorder::begin(&path.join("under"), about()) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("there is a file in the way"),
+    };
+    assert!(told.starts_with("can't write "), "{told}");
+    let told = Recorder::begin(&folder("in-the-way"), about()).err();
+    assert!(told.is_some_and(|error| error.to_string().contains("directory")));
+}
+
+#[test]
+fn what_is_ended_is_one_file_and_an_older_one_is_kept() {
+    let path = folder("ended").join("r.parquet");
+    for wanted in [2, 1] {
+        let mut recorder = Recorder::begin(&path, about()).expect("begins");
+        minutes(&mut recorder, wanted);
+        recorder.finish().expect("ends");
+        assert_eq!(rows_at(&path).len() as u64, wanted * 6 * 3);
+    }
+    assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
+}
+
+#[test]
+fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
+    let folder = folder("ring");
+    let began = |minute: u64| About {
+        began: about().began.map(|t| t + Duration::from_secs(60 * minute)),
+        ..about()
+    };
+    let mut first = Recorder::in_folder(&folder, u64::MAX, began(0)).expect("begins");
+    minutes(&mut first, 2);
+    first.finish().expect("ends");
+    let mut second = Recorder::in_folder(&folder, u64::MAX, began(9)).expect("goes on");
+    minutes(&mut second, 1);
+    let bytes = second.bytes();
+    second.finish().expect("ends");
+    let times: Vec<u64> = rows_at(&folder)
+        .iter()
+        .map(|row| row.at().as_secs())
+        .collect();
+    assert_eq!((times[0], times.len()), (0, 3 * 6 * 3));
+    assert_eq!(times.last(), Some(&(9 * 60 + 50)));
+    assert!(times.is_sorted());
+    // Room for what was there, and not for a part more.
+    let mut third = Recorder::in_folder(&folder, bytes, began(20)).expect("goes on");
+    minutes(&mut third, 2);
+    third.finish().expect("ends");
+    let kept = rows_at(&folder);
+    assert_eq!(kept.first().map(|row| row.at().as_secs()), Some(0));
+    assert_eq!(kept.last().map(|row| row.at().as_secs()), Some(110));
+    assert_eq!(kept.len(), 2 * 6 * 3);
+}
+
+#[test]
+fn a_part_that_is_damaged_is_named() {
+    let path = folder("damaged").join("r.parquet");
+    let mut recorder = Recorder::begin(&path, about()).expect("begins");
+    minutes(&mut recorder, 3);
+    std::mem::forget(recorder);
+    let part = path.with_extension("parquet.part").join("00000001.parquet");
+    std::fs::write(&part, "no Parquet").expect("written");
+    let mut rows = RecordingRows::open(&path).expect("the first part is whole");
+    let told = rows.find_map(Result::err).expect("told").to_string();
+    assert!(
+        told.contains("00000001.parquet: this is no whole Parquet"),
+        "{told}"
+    );
+    assert!(rows.next().is_none());
+    // Nothing of it is thrown away unasked.
+    assert!(Recorder::begin(&path, about()).is_err() && part.exists());
 }
 
 #[test]
@@ -133,12 +339,12 @@ fn results_are_a_table_of_plain_parquet() {
     assert_eq!(rows[0].get_double(place("wall_s")).expect("a number"), 1.5);
     assert_eq!(rows[0].get_long(place("faults")).expect("a count"), 3);
     // And it is no coverage.
-    let error = CoverageReader::new(file(&bytes))
+    let error = RecordingReader::new(file(&bytes))
         .map(drop)
         .expect_err("refused");
     assert_eq!(
         error.to_string(),
-        "this Parquet file holds the table \"results\", but should hold HawkEye's table \"coverage\""
+        "this Parquet file holds the table \"results\", but should hold HawkEye's table \"recording\""
     );
 }
 
@@ -172,14 +378,14 @@ fn what_is_no_recording_is_refused_in_a_sentence() {
     let newer = told(&replaced(&whole, &[&version[..], b"1"].concat(), &newer));
     assert_eq!(
         newer,
-        "this file has version 9 of the table \"coverage\", and this program knows version 1: use a newer hawkeye"
+        "this file has version 9 of the table \"recording\", and this program knows version 1: use a newer hawkeye"
     );
     let stranger = told(&replaced(&whole, b"hawkeye.table", b"hawkeye.other"));
     assert!(stranger.contains("none of HawkEye's tables"), "{stranger}");
     let missing = told(&replaced(&whole, b"accessed_runs", b"accessed_ruin"));
     assert_eq!(
         missing,
-        "the column \"accessed_runs\" of the table \"coverage\" is missing"
+        "the column \"accessed_runs\" of the table \"recording\" is missing"
     );
 }
 
@@ -188,7 +394,7 @@ fn a_value_that_cant_be_has_a_place_and_rows_after_it() {
     let mut bad = sample(1, 4, 0);
     bad.regions[2].accessed = 600;
     let bytes = recorded(&[(Duration::ZERO, "redis", bad)]);
-    let rows: Vec<_> = CoverageReader::new(file(&bytes))
+    let rows: Vec<_> = RecordingReader::new(file(&bytes))
         .expect("a recording")
         .collect();
     assert_eq!(rows.len(), 4);
@@ -216,7 +422,7 @@ fn time_that_goes_back_is_told() {
 #[test]
 fn the_documentation_names_every_column() {
     let text = include_str!("../../../docs/recordings.md");
-    for table in [&COVERAGE, &RESULTS, &SIZES] {
+    for table in [&RECORDING, &RESULTS, &SIZES] {
         let version = format!("## `{}`, version {}", table.name, table.version);
         assert!(text.contains(&version), "{version}");
         for column in table.columns {
@@ -239,7 +445,10 @@ proptest! {
             (Duration::from_secs(1), "redis", sample(1, 40, 3)),
             (Duration::from_secs(2), "java", sample(2, 60, 5)),
         ];
-        let mut bytes = recorded(&samples);
+        let rows = samples.iter().flat_map(|(at, command, sample)| {
+            [rows_of(*at, command, sample), others(*at)].concat()
+        });
+        let mut bytes = written(&rows.collect::<Vec<_>>());
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -247,12 +456,13 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        if let Ok(reader) = CoverageReader::new(file(&bytes)) {
+        if let Ok(reader) = RecordingReader::new(file(&bytes)) {
             let mut ended = false;
             for row in reader.take(10_000) {
                 prop_assert!(!ended, "a row after the end");
                 match row {
-                    Ok(row) => prop_assert!(row.region.present <= 512),
+                    Ok(Row::Region(row)) => prop_assert!(row.region.present <= 512),
+                    Ok(_) => {}
                     Err(RecordingError::Value { .. }) => {}
                     Err(_) => ended = true,
                 }

@@ -10,7 +10,7 @@ use crate::tuning::Tuning;
 use crate::workloads::Workload;
 use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{ProcessSample, Rate, SettingError};
+use hawkeye_policy::{Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;
@@ -184,11 +184,10 @@ pub fn manager(
     manage(system, engine(system, workload, setup)?, setup)
 }
 
-/// Is shown each process's sample as the manager takes it: when its window ended, how long it was, the process's
-/// command.
-pub trait SampleObserver {
-    /// One sample.
-    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample);
+/// Looks on while a machine without virtual machines is managed.
+pub trait Observer {
+    /// The manager has done a step.
+    fn stepped(&mut self, manager: &Manager<Engine>);
 }
 
 /// Runs a workload on a system.
@@ -211,7 +210,7 @@ pub fn simulate_observed(
     system: &System,
     workload: &Workload,
     setup: &Setup,
-    observer: &mut dyn SampleObserver,
+    observer: &mut dyn Observer,
 ) -> Result<Simulated, SimulateError> {
     run(system, workload, setup, Some(observer))
 }
@@ -220,7 +219,7 @@ fn run(
     system: &System,
     workload: &Workload,
     setup: &Setup,
-    observer: Option<&mut dyn SampleObserver>,
+    observer: Option<&mut dyn Observer>,
 ) -> Result<Simulated, SimulateError> {
     let (figures, totals) = if workload.guests.is_empty() {
         alone(manager(system, workload, setup)?, setup, observer)
@@ -256,17 +255,11 @@ type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
-    mut observer: Option<&mut dyn SampleObserver>,
+    mut observer: Option<&mut dyn Observer>,
 ) -> Ended {
-    let window = manager.settings().window;
-    let mut shown = Duration::ZERO;
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
         if let Some(observer) = &mut observer {
-            for (at, sample) in manager.samples_after(shown) {
-                let command = manager.machine().describe(sample.process).name;
-                observer.sampled(at, window, &command, sample);
-                shown = at;
-            }
+            observer.stepped(&manager);
         }
     }
     let (engine, journal) = manager.finish();

@@ -2,10 +2,11 @@
 
 mod support;
 
+use hawkeye_manager::{Machine, Manager};
 use hawkeye_policy::ProcessSample;
-use hawkeye_recording::CoverageWriter;
-use hawkeye_sim::engine::Outcome;
-use hawkeye_sim::simulate::{SampleObserver, Setup, simulate, simulate_observed};
+use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
+use hawkeye_sim::engine::{Engine, Outcome};
+use hawkeye_sim::simulate::{Observer, Setup, simulate, simulate_observed};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecords, Recording, Trace, TraceError};
 use hawkeye_sim::workloads::{Phase, Replay, Workload};
@@ -34,12 +35,24 @@ fn file(name: &str) -> PathBuf {
 
 /// Writes what is sampled down, with an impossible value in one row.
 struct Recorder {
-    writer: CoverageWriter<Vec<u8>>,
+    writer: RecordingWriter<Vec<u8>>,
+    shown: Duration,
     rows: usize,
     spoilt: bool,
 }
 
-impl SampleObserver for Recorder {
+impl Observer for Recorder {
+    fn stepped(&mut self, manager: &Manager<Engine>) {
+        let window = manager.settings().window;
+        for (at, sample) in manager.samples_after(self.shown) {
+            let command = manager.machine().describe(sample.process).name;
+            self.sampled(at, window, &command, sample);
+            self.shown = at;
+        }
+    }
+}
+
+impl Recorder {
     fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
         let mut sample = sample.clone();
         if self.spoilt {
@@ -47,14 +60,20 @@ impl SampleObserver for Recorder {
             self.spoilt = false;
         }
         self.rows += sample.regions.len();
-        let written = self.writer.write(at, window, command, &sample);
-        written.unwrap_or_else(|error| panic!("{error}"));
+        let source = AccessSource::of(sample.source, true);
+        let command = command.into();
+        for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
+            let written = self.writer.write(&Row::Region(row));
+            written.unwrap_or_else(|error| panic!("{error}"));
+        }
     }
 }
 
 fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let mut recorder = Recorder {
-        writer: CoverageWriter::new(Vec::new()).unwrap_or_else(|e| panic!("{e}")),
+        writer: RecordingWriter::new(Vec::new(), &About::default())
+            .unwrap_or_else(|e| panic!("{e}")),
+        shown: Duration::ZERO,
         rows: 0,
         spoilt,
     };

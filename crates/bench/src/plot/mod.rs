@@ -1,7 +1,8 @@
-//! Figures as SVG: bars and lines, units on the axes. Told apart by marks, dashes and names, so that they can be read in
+//! Figures as SVG: bars, lines and maps, units on the axes. Told apart by marks, dashes and names, so that they can be read in
 //! greyscale too.
 
 mod axis;
+mod heat;
 mod marks;
 mod svg;
 mod ticks;
@@ -51,6 +52,21 @@ pub enum Content {
         /// The lines.
         lines: Vec<Line>,
     },
+    /// Shares over two axes, as shades of grey.
+    Heat(Heat),
+}
+
+/// Shares over columns and rows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Heat {
+    /// What the horizontal axis shows, with its unit.
+    pub x_label: String,
+    /// Where columns begin, and where the last one ends.
+    pub edges: Vec<f64>,
+    /// What is written at the vertical axis, and where: the first row is from 0 to 1.
+    pub labels: Vec<(f64, String)>,
+    /// By column, within it by row from below: 0-1, `None` where there is nothing.
+    pub cells: Vec<Vec<Option<f64>>>,
 }
 
 /// One line.
@@ -121,6 +137,22 @@ mod tests {
         let svg = figure(steps).to_svg().expect("drawn");
         for text in ["4GiB", "8GiB", "machine.memory", "linux", "hawkeye"] {
             assert!(svg.contains(text), "{text}");
+        }
+        let map = Content::Heat(Heat {
+            x_label: "since the start (s)".to_owned(),
+            edges: vec![0.0, 1.0, 4.0],
+            labels: vec![(0.5, "7f0000000000".to_owned())],
+            cells: vec![vec![Some(0.0), Some(1.0)], vec![None, Some(0.5)]],
+        });
+        let svg_of_map = figure(map).to_svg().expect("drawn");
+        for text in [
+            "7f0000000000",
+            "since the start (s)",
+            "100 %",
+            "#000000",
+            "#747474",
+        ] {
+            assert!(svg_of_map.contains(text), "{text} of {svg_of_map}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     }

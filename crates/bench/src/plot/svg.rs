@@ -1,6 +1,7 @@
 //! Drawing.
 
 use super::axis::Axis;
+use super::heat;
 use super::marks::{Look, Mark, look};
 use super::ticks::{shown, ticks};
 use super::{Content, Figure, Line, Panel, PlotError};
@@ -16,12 +17,12 @@ const TITLE_HEIGHT: u32 = 34;
 const MARKS: usize = 12;
 const MARK_SIZE: i32 = 4;
 /// Beside lines, on the right.
-const LEGEND_WIDTH: i32 = 170;
+pub(super) const LEGEND_WIDTH: i32 = 170;
 /// Room above the highest value, for what is written there.
 const HEADROOM: f64 = 1.12;
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     for panel in &figure.panels {
@@ -39,6 +40,7 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
         for (panel, area) in figure.panels.iter().zip(&areas) {
             match &panel.content {
                 Content::Bars(bars) => draw_bars(panel, bars, area)?,
+                Content::Heat(heat) => heat::draw(panel, heat, area)?,
                 Content::Lines { x_label, lines } => {
                     draw_lines(
                         panel,
@@ -64,13 +66,20 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     Ok(text)
 }
 
-fn failed(error: impl std::fmt::Display) -> PlotError {
+pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
 fn check(panel: &Panel) -> Result<(), PlotError> {
     let finite = match &panel.content {
         Content::Bars(bars) => bars.iter().all(|(_, value)| value.is_finite()),
+        Content::Heat(heat) => {
+            let shares = heat.cells.iter().flatten().flatten();
+            heat.edges
+                .iter()
+                .chain(shares)
+                .all(|value| value.is_finite())
+        }
         Content::Lines { lines, .. } | Content::Steps { lines, .. } => {
             let mut points = lines.iter().flat_map(|line| &line.points);
             points.all(|(x, y)| x.is_finite() && y.is_finite())
@@ -86,7 +95,7 @@ fn top(values: impl Iterator<Item = f64>) -> f64 {
     if most > 0.0 { most * HEADROOM } else { 1.0 }
 }
 
-fn draw_bars(panel: &Panel, bars: &[(String, f64)], area: &Area) -> Result<(), PlotError> {
+fn draw_bars(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Result<(), PlotError> {
     let top = top(bars.iter().map(|(_, value)| *value));
     let last = bars.len().saturating_sub(1);
     let names = |place: &SegmentValue<usize>| match place {
@@ -180,7 +189,7 @@ fn draw_lines(
     panel: &Panel,
     (x_label, across): (&str, &Across),
     lines: &[Line],
-    (canvas, area): (&Area, &Area),
+    (canvas, area): (&Drawing, &Drawing),
 ) -> Result<(), PlotError> {
     let top = top(lines
         .iter()
@@ -236,7 +245,7 @@ fn draw_lines(
 }
 
 /// A mark at a place in pixels.
-fn draw_mark(canvas: &Area, (x, y): (i32, i32), look: Look) -> Result<(), PlotError> {
+fn draw_mark(canvas: &Drawing, (x, y): (i32, i32), look: Look) -> Result<(), PlotError> {
     let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
     let r = MARK_SIZE;
     match look.mark {
@@ -260,7 +269,12 @@ fn draw_mark(canvas: &Area, (x, y): (i32, i32), look: Look) -> Result<(), PlotEr
     .map_err(failed)
 }
 
-fn draw_legend(canvas: &Area, (x, y): (i32, i32), name: &str, look: Look) -> Result<(), PlotError> {
+fn draw_legend(
+    canvas: &Drawing,
+    (x, y): (i32, i32),
+    name: &str,
+    look: Look,
+) -> Result<(), PlotError> {
     let ends = [(x, y), (x + 36, y)];
     let style = look.colour.stroke_width(2);
     if look.dash.1 > 0 {

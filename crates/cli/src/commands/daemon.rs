@@ -1,6 +1,6 @@
 //! `hawkeye daemon`: looks after a whole machine.
 
-use super::managing::Session;
+use super::managing::{Session, Working};
 use crate::daemon::protocol::FillStatus;
 use crate::daemon::{self, DaemonSettings, JournalSettings};
 use anyhow::{Context, Result, bail};
@@ -54,10 +54,13 @@ impl Daemon {
         }
         let session = Session::of_daemon(&config)?;
         let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
-        let (manager, mut filling, takeover) = session.into_manager(scope)?;
-        // Settings are put back when nothing is managed any more: this is dropped last.
-        let mut takeover = takeover;
-        let mut manager = manager;
+        // Settings are put back when nothing is managed any more: what comes first here is dropped last.
+        let Working {
+            mut takeover,
+            mut recording,
+            mut filling,
+            mut manager,
+        } = session.into_manager(scope)?;
         manager.set_watermarks(watermarks(&config));
         let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
@@ -71,6 +74,9 @@ impl Daemon {
         let mut sizes_due = Duration::ZERO;
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
+            if let Some(recording) = &mut recording {
+                recording.take(manager);
+            }
             let machine = manager.machine();
             seen.fill = machine.filled_ahead().map(fill_status);
             // It reads some files.
@@ -81,6 +87,11 @@ impl Daemon {
         });
         manager.machine_mut().finish_learning();
         tell_systemd(&[NotifyState::Stopping]);
+        if let Some(recording) = recording {
+            recording
+                .finish()
+                .unwrap_or_else(|error| tracing::warn!("{error:#}"));
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -5,6 +5,7 @@ use super::filling::Filling;
 use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
 use crate::progress::Progress;
+use crate::recording::{Place, Recording};
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::instance::state_dir;
@@ -17,6 +18,7 @@ use hawkeye_manager::config::{
     Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
 };
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
+use hawkeye_policy::policies::Watching;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
@@ -29,6 +31,7 @@ pub struct Session {
     filling: Filling,
     choosing: Choosing,
     learned: Option<Learned>,
+    recording: Option<Recording>,
 }
 
 /// What is to be done, beside what the policy does.
@@ -43,6 +46,8 @@ struct Wanted {
     warm_bytes: u64,
     small_pages: SmallPages,
     learn: bool,
+    /// Where it is recorded.
+    record: Option<Place>,
 }
 
 impl Session {
@@ -64,6 +69,7 @@ impl Session {
             warm_bytes,
             small_pages: options.small_pages.into(),
             learn: options.learn,
+            record: options.record.clone().map(Place::File),
         };
         Self::take_over(signals, policy, wanted, purpose)
     }
@@ -81,8 +87,33 @@ impl Session {
             warm_bytes: 0,
             small_pages: config.small_pages,
             learn: config.learn == Switch::On,
+            record: config.recording.as_ref().map(|recording| Place::Folder {
+                folder: recording.folder.clone(),
+                most_bytes: recording.max_bytes,
+            }),
         };
         Self::take_over(signals, policy, wanted, "daemon")
+    }
+
+    /// Takes the machine over to look at some processes, and to do nothing to them.
+    pub fn to_measure(settings: Settings, place: Place, purpose: &str) -> Result<Self> {
+        let settings = Settings {
+            measure_only: true,
+            ..settings
+        };
+        let signals = StopSignals::take_over()?;
+        let wanted = Wanted {
+            settings,
+            khugepaged: Khugepaged::Leave,
+            counters: CounterEvents::default(),
+            fill: FillSettings::default(),
+            fill_required: false,
+            warm_bytes: 0,
+            small_pages: SmallPages::Off,
+            learn: false,
+            record: Some(place),
+        };
+        Self::take_over(signals, Box::new(Watching), wanted, purpose)
     }
 
     fn take_over(
@@ -109,7 +140,10 @@ impl Session {
             (Needs::Nothing, Khugepaged::Off) => Khugepaged::Restrain,
             (_, khugepaged) => khugepaged,
         };
-        if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages) {
+        if settings.measure_only {
+            // Nothing is changed.
+        } else if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages)
+        {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }
@@ -128,7 +162,10 @@ impl Session {
             wanted.warm_bytes,
             takeover.settings(),
         )?;
+        let recording = wanted.record;
+        let recording = recording.map(|place| Recording::begin(place, policy.name()));
         Ok(Self {
+            recording: recording.transpose()?,
             signals,
             takeover,
             policy,
@@ -145,10 +182,7 @@ impl Session {
     }
 
     /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
-    pub fn into_manager(
-        mut self,
-        scope: Scope,
-    ) -> Result<(Manager<LinuxMachine>, Filling, Takeover)> {
+    pub fn into_manager(mut self, scope: Scope) -> Result<Working> {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);
         self.filling.attach(&mut machine);
         self.choosing.attach(&mut machine);
@@ -156,7 +190,12 @@ impl Session {
             machine.learn(learned);
         }
         let manager = Manager::new(machine, self.policy, self.settings)?;
-        Ok((manager, self.filling, self.takeover))
+        Ok(Working {
+            manager,
+            filling: self.filling,
+            recording: self.recording,
+            takeover: self.takeover,
+        })
     }
 
     /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
@@ -167,14 +206,25 @@ impl Session {
             SamplerKind::Population => "population",
         };
         let cpu_before = hawkeye_linux::process::own_cpu();
-        let (mut manager, mut filling, mut takeover) = self.into_manager(scope)?;
+        let Working {
+            mut manager,
+            mut filling,
+            mut recording,
+            mut takeover,
+        } = self.into_manager(scope)?;
         let mut progress = Progress::new();
         while manager.step() != Wake::Stop {
             each_step();
             filling.update(&manager, takeover.settings());
+            if let Some(recording) = &mut recording {
+                recording.take(&mut manager);
+            }
             progress.draw(&manager);
         }
         progress.finish();
+        if let Some(recording) = &mut recording {
+            recording.take(&mut manager);
+        }
         let policy = manager.policy();
         let (mut machine, journal) = manager.finish();
         machine.look_at_sizes();
@@ -228,25 +278,44 @@ impl Session {
         };
         Ok(Managed {
             summary,
+            recording,
             _takeover: takeover,
         })
     }
+}
+
+/// A manager at work.
+pub struct Working {
+    /// Itself.
+    pub manager: Manager<LinuxMachine>,
+    /// What is filled ahead.
+    pub filling: Filling,
+    /// What is recorded of it.
+    pub recording: Option<Recording>,
+    /// The machine is ours until this is dropped.
+    pub takeover: Takeover,
 }
 
 /// A session that is over. The machine is still ours until this is dropped.
 pub struct Managed {
     /// What came of it.
     pub summary: Summary,
+    recording: Option<Recording>,
     _takeover: Takeover,
 }
 
 impl Managed {
-    /// Shows the summary, and writes it where the options say.
-    pub fn report(&self, options: &ManagingOptions) -> Result<()> {
+    /// Shows the summary, and writes it where the options say; ends the recording.
+    pub fn report(mut self, options: &ManagingOptions) -> Result<()> {
         eprint!("{}", self.summary);
-        match &options.json {
-            Some(path) => self.summary.write_json(path),
-            None => Ok(()),
+        if let Some(path) = &options.json {
+            self.summary.write_json(path)?;
         }
+        self.end_recording()
+    }
+
+    /// Ends the recording, where there is one.
+    pub fn end_recording(&mut self) -> Result<()> {
+        self.recording.take().map_or(Ok(()), Recording::finish)
     }
 }

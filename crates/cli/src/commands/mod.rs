@@ -11,6 +11,8 @@ pub mod doctor;
 mod filling;
 mod managing;
 pub mod pausing;
+pub mod record;
+pub mod report;
 pub mod restore;
 pub mod run;
 pub mod sim;

@@ -117,7 +117,7 @@ impl Daemon {
         &mut self,
         manager: &mut Manager<M>,
         mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
-        mut each_step: impl FnMut(&Manager<M>, &mut Seen),
+        mut each_step: impl FnMut(&mut Manager<M>, &mut Seen),
     ) {
         loop {
             match manager.step() {

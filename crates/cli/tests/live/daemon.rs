@@ -245,8 +245,10 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
         .and_then(|listener| listener.local_addr())
         .expect("an address")
         .port();
-    let more =
-        format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n[journal]\nfile = \"/dev/full\"\n");
+    let recording = machine.state.join("recording");
+    let more = format!(
+        "[metrics]\nlisten = \"127.0.0.1:{port}\"\n[recording]\nfolder = {recording:?}\n[journal]\nfile = \"/dev/full\"\n"
+    );
     let config = machine.state.join("hawkeye.toml");
     let daemon = Daemon::start(&machine, &more);
     daemon.json("pause");
@@ -285,6 +287,18 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
         "it goes on as before"
     );
     daemon.end();
+
+    let output = machine.output(&format!("report --json {}", recording.display()));
+    let recorded: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let kinds = recorded["decisions"]["kinds"].as_array().expect("kinds");
+    let told = |event: &str| kinds.iter().any(|kind| kind["event"] == event);
+    assert!(told("paused") && told("reloaded"), "{recorded}");
+    assert!(
+        !recorded["machine"]["used_bytes"]["at_s"]
+            .as_array()
+            .expect("times")
+            .is_empty()
+    );
 }
 
 #[test]

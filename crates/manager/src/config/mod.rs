@@ -47,6 +47,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// The file that events are written to; `None`: they are kept in memory alone.
     pub journal: Option<JournalFile>,
+    /// Where coverage and decisions are recorded over time; `None`: nowhere.
+    pub recording: Option<RecordingFolder>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
     /// What is done before programs ask for it.
@@ -133,6 +135,15 @@ pub struct JournalFile {
     pub max_bytes: u64,
 }
 
+/// Recordings on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingFolder {
+    /// The folder of their files, one a minute.
+    pub folder: PathBuf,
+    /// How much of them is kept, in bytes (1 MiB and up).
+    pub max_bytes: u64,
+}
+
 /// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterEvents {
@@ -150,6 +161,9 @@ const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A journal that holds nothing is of no use.
 const LEAST_JOURNAL_BYTES: u64 = 64 << 10;
+const DEFAULT_RECORDING_BYTES: u64 = 256 << 20;
+/// Some minutes of a large machine.
+const LEAST_RECORDING_BYTES: u64 = 1 << 20;
 /// `sun_path` has 108 bytes, the last of them 0 (unix(7)).
 const LONGEST_SOCKET_BYTES: usize = 107;
 /// No configuration is as long as this; a device given by mistake is.
@@ -168,6 +182,7 @@ impl Default for Config {
             socket: DEFAULT_SOCKET.into(),
             metrics: None,
             journal: None,
+            recording: None,
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
             small_pages: SmallPages::default(),
@@ -253,6 +268,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         socket,
         metrics: top.section("metrics", metrics),
         journal: top.section("journal", journal),
+        recording: top.section("recording", recording),
         counters: top.section("counters", counters),
         fill,
         small_pages,
@@ -411,6 +427,18 @@ fn journal(s: &mut Section<'_, '_>) -> Option<JournalFile> {
         s.complain("max_size", "has no meaning without file".into());
     }
     file.map(|file| JournalFile { file, max_bytes })
+}
+
+fn recording(s: &mut Section<'_, '_>) -> Option<RecordingFolder> {
+    let folder = s.optional("folder");
+    let Bytes(max_bytes) = s.or("max_size", Bytes(DEFAULT_RECORDING_BYTES));
+    if max_bytes < LEAST_RECORDING_BYTES {
+        s.refuse("max_size", "at least \"1 MiB\"");
+    }
+    if s.is_set("max_size") && !s.is_set("folder") {
+        s.complain("max_size", "has no meaning without folder".into());
+    }
+    folder.map(|folder| RecordingFolder { folder, max_bytes })
 }
 
 fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {

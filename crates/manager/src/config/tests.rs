@@ -124,7 +124,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 30] = [
+const WRONG: [(&str, &str); 32] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -147,7 +147,7 @@ const WRONG: [(&str, &str); 30] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, counters",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters",
     ),
     (
         "policy = \"best\"",
@@ -212,6 +212,14 @@ const WRONG: [(&str, &str); 30] = [
     (
         "[metrics]\nlisten = \"0.0.0.0:9754\"",
         "hawkeye.toml:2:10: metrics.listen must be a loopback address with its port, such as \"127.0.0.1:9754\", not \"0.0.0.0:9754\"",
+    ),
+    (
+        "[recording]\nfolder = \"/tmp/r\"\nmax_size = \"1 KiB\"",
+        "hawkeye.toml:3:12: recording.max_size must be at least \"1 MiB\", not \"1 KiB\"",
+    ),
+    (
+        "[recording]\nmax_size = \"1 GiB\"",
+        "hawkeye.toml:2:12: recording.max_size has no meaning without folder",
     ),
     (
         "[journal]\nmax_size = \"1 GiB\"",

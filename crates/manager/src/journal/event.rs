@@ -104,6 +104,24 @@ pub enum Event {
 }
 
 impl Event {
+    /// What kind of event it is, as in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sampled { .. } => "sampled",
+            Self::Stretched { .. } => "stretched",
+            Self::Promoted { .. } => "promoted",
+            Self::Refused { .. } => "refused",
+            Self::Freed { .. } => "freed",
+            Self::Recovered { .. } => "recovered",
+            Self::FaultSizes { .. } => "fault-sizes",
+            Self::Held { .. } => "held",
+            Self::Paused => "paused",
+            Self::Resumed => "resumed",
+            Self::Reloaded { .. } => "reloaded",
+            Self::Trouble { .. } => "trouble",
+        }
+    }
+
     /// The process concerned, if it is one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {

@@ -342,6 +342,9 @@ impl<M: Machine> Manager<M> {
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
     /// or its next window is far away.
     fn list_for_recovery(&mut self, now: Duration) {
+        if self.settings.measure_only {
+            return;
+        }
         if self.guard.in_danger() {
             // The program may not live to the end of the window.
             self.sampling.abandon_window(now + self.settings.window);

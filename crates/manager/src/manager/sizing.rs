@@ -12,7 +12,7 @@ impl<M: Machine> Manager<M> {
     /// knows anything is left as it is.
     pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
         let offered = self.machine.shape().at_faults;
-        if offered.is_empty() {
+        if offered.is_empty() || self.settings.measure_only {
             return;
         }
         for process in self.processes.clone() {

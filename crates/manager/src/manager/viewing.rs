@@ -12,6 +12,7 @@ use crate::machine::Machine;
 use crate::view::{
     Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals, Strip,
 };
+use crate::machine::Footprint;
 use hawkeye_policy::{ProcessId, ProcessSample, RegionSample, expected_gain_percent};
 use kept::Kept;
 use std::cmp::Reverse;
@@ -53,6 +54,14 @@ impl<M: Machine> Manager<M> {
         let mut newer: Vec<_> = newer.map(|kept| (kept.at, &kept.sample)).collect();
         newer.sort_by_key(|(at, sample)| (*at, sample.process));
         newer
+    }
+
+    /// Resident and huge memory of each managed process, as last looked at, in order of process.
+    pub fn footprints(&self) -> Vec<(ProcessId, Footprint)> {
+        let seen = self.viewing.footprints.iter();
+        let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
+        seen.sort_by_key(|(process, _)| *process);
+        seen
     }
 
     /// How management stands.

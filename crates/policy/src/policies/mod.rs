@@ -7,6 +7,7 @@ pub mod ingens;
 pub mod linux;
 mod members;
 pub mod none;
+pub mod watching;
 
 pub use hawkeye::{Hawkeye, HawkeyeSettings};
 pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
@@ -14,6 +15,7 @@ pub use hawkeye_pmu::{HawkeyePmu, HawkeyePmuSettings};
 pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxOrder, LinuxSettings, Pace};
 pub use none::NoPromotion;
+pub use watching::Watching;
 
 use crate::average::CoverageAverage;
 use crate::policy::Policy;

@@ -1,14 +1,13 @@
-//! Our own recordings: coverage over time, as the manager saw it.
+//! Our own recordings: coverage over time, as the manager saw it. What else is in them is passed over.
 
 use super::error::TraceError;
 use super::reader::BadRecords;
-use hawkeye_recording::{CoverageReader, CoverageRow, RecordingError};
-use std::fs::File;
+use hawkeye_recording::{CoverageRow, RecordingError, RecordingRows, Row};
 use std::path::Path;
 
-/// A recording that is read as its rows are asked for. After an error there is nothing more.
+/// A recording that is read as its rows are asked for; one that was not ended, as far as it was written down. After an error there is nothing more.
 pub struct Recording {
-    reader: CoverageReader<File>,
+    rows: RecordingRows,
     bad: BadRecords,
     skipped: u64,
     ended: bool,
@@ -23,7 +22,7 @@ impl Recording {
     /// It can't be opened, or is no recording that this version can read.
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
         Ok(Self {
-            reader: CoverageReader::open(path)?,
+            rows: RecordingRows::open(path)?,
             bad,
             skipped: 0,
             ended: false,
@@ -41,7 +40,7 @@ impl Iterator for Recording {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
-            match self.reader.next()? {
+            match self.rows.next()? {
                 Err(RecordingError::Value { .. }) if self.bad == BadRecords::Skip => {
                     self.skipped += 1;
                 }
@@ -49,7 +48,8 @@ impl Iterator for Recording {
                     self.ended = true;
                     return Some(Err(error.into()));
                 }
-                Ok(row) => return Some(Ok(row)),
+                Ok(Row::Region(row)) => return Some(Ok(row)),
+                Ok(_) => {}
             }
         }
         None

@@ -3,7 +3,7 @@
 //! Coverage tells which pages were in use in each window and which of them were accessed, not how often. So what a replay keeps is: when memory
 //! grew and where, how much of each region is in use, which parts are hot and when, and how much the process computed. What it can't know is
 //! chosen, for all recordings alike: `PAGE_NS`, `CYCLES`, and that accesses to a part are in proportion to its pages
-//! accessed. A part whose accessed pages lie in few runs is read in order, any other at random. Memory that was given back stays.
+//! accessed (or to its page walks, where regions were probed for these alone). A part whose accessed pages lie in few runs is read in order, any other at random. Memory that was given back stays.
 //!
 //! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
 //! read.
@@ -11,7 +11,7 @@
 use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
 use super::{Size, WorkloadError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
-use hawkeye_recording::CoverageRow;
+use hawkeye_recording::{AccessSource, CoverageRow};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -61,6 +61,15 @@ struct Sums {
     runs: u64,
 }
 
+/// How much a region was accessed in a window, and in how many runs: by its page walks where those are all that was looked for.
+fn accessed(row: &CoverageRow) -> (u64, u64) {
+    let region = &row.region;
+    match row.source {
+        AccessSource::Probed => (region.walks_per_s.into(), region.walks_per_s.into()),
+        _ => (region.accessed.into(), region.runs.into()),
+    }
+}
+
 impl Slot {
     fn add(&mut self, row: &CoverageRow) {
         if self.last != Some(row.at) {
@@ -73,8 +82,9 @@ impl Slot {
         let number = region.region.start() / HUGE_PAGE_BYTES;
         let sums = self.regions.entry(number).or_default();
         sums.most_present = sums.most_present.max(region.present);
-        sums.accessed += u64::from(region.accessed);
-        sums.runs += u64::from(region.runs);
+        let (accessed, runs) = accessed(row);
+        sums.accessed += accessed;
+        sums.runs += runs;
     }
 
     fn merge(&mut self, later: Self) {
@@ -267,13 +277,13 @@ fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, every: Duration) ->
 mod tests {
     use super::*;
     use hawkeye_policy::PageOrder;
-    use hawkeye_policy::{CoverageSource, RegionAddr, RegionSample};
+    use hawkeye_policy::{RegionAddr, RegionSample};
 
     fn row(at_s: u64, region: u64, accessed: u16, runs: u16) -> CoverageRow {
         CoverageRow {
             at: Duration::from_secs(at_s),
             window: Duration::from_secs(1),
-            source: CoverageSource::AccessBits,
+            source: AccessSource::AccessBits,
             process: ProcessId {
                 pid: 7,
                 start_ticks: 1,
@@ -348,6 +358,23 @@ mod tests {
             (in_order.len(), in_order[0].pattern),
             (1, Pattern::Stride(64))
         );
+    }
+
+    #[test]
+    fn where_walks_were_looked_for_they_say_what_is_hot() {
+        let probed = |region, walks_per_s| {
+            let mut row = row(0, region, 512, 1);
+            row.source = AccessSource::Probed;
+            row.region.walks_per_s = walks_per_s;
+            row
+        };
+        let workload = replay(&[probed(10, 900), probed(11, 0), probed(12, 100)]);
+        let accesses = workload.processes[0].phases.iter().find_map(|p| match p {
+            Phase::Access { streams, .. } => Some(streams.clone()),
+            _ => None,
+        });
+        let weights: Vec<f64> = accesses.iter().flatten().map(|s| s.weight).collect();
+        assert_eq!(weights, [900.0, 100.0]);
     }
 
     #[test]

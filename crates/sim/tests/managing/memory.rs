@@ -46,6 +46,26 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Out
     Ok(())
 }
 
+#[test]
+fn who_only_measures_looks_and_does_nothing_however_short_memory_is() -> Outcome {
+    // 88 % are in use, as above, or a few.
+    for total in [809 * MIB, 8 * GIB] {
+        let mut machine = machine(total)?;
+        machine.start(program(&[bloated(0, 256, 10.0), base(300, 100, 90.0)]))?;
+        let settings = Settings {
+            measure_only: true,
+            ..often()
+        };
+        let mut manager = manage(machine, "hawkeye-g", settings)?;
+        run(&mut manager, s(60.0));
+        let totals = manager.journal().totals();
+        assert!(totals.samples >= 8, "{totals:?}");
+        assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
+        assert_eq!(manager.footprints()[0].1.huge_bytes, 512 * MIB);
+    }
+    Ok(())
+}
+
 /// Regions that are all there take no memory when they are promoted: the papers' kernels don't hold them back.
 #[test]
 fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() -> Outcome {

@@ -4,18 +4,19 @@ use super::machine::{Machine, workload};
 use super::output::{Entry, Output};
 use super::trace::Tracing;
 use super::{bar, figures};
+use crate::recording::Tap;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_policy::ProcessSample;
-use hawkeye_recording::{CoverageWriter, RecordingError};
-use hawkeye_sim::simulate::{SampleObserver, Setup, Simulated, simulate, simulate_observed};
+use hawkeye_manager::Manager;
+use hawkeye_recording::{About, RecordingError, RecordingWriter};
+use hawkeye_sim::engine::Engine;
+use hawkeye_sim::simulate::{Observer, Setup, Simulated, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, System};
 use hawkeye_sim::trace::{BadRecords, Recording};
 use hawkeye_sim::workloads::{Replay, Workload};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Run one workload on one system.
 #[derive(Args)]
@@ -43,13 +44,13 @@ pub struct Run {
 
     /// Instead of a workload: what was recorded.
     ///
-    /// Of coverage over time, see docs/recordings.md.
+    /// Does again what `hawkeye record`, or --record of run, attach and sim run, has recorded; see docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
-    /// Record coverage into a Parquet file.
+    /// Record into a Parquet file.
     ///
-    /// As the manager sees it: see docs/recordings.md.
+    /// What the manager sees and does, for `hawkeye report`; see docs/recordings.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -63,16 +64,20 @@ pub struct Run {
     output: Output,
 }
 
-/// Writes samples down; the first error ends that.
+/// Writes down what the manager sees and does; the first error ends that.
 struct Recorder {
-    writer: CoverageWriter<BufWriter<File>>,
+    writer: RecordingWriter<BufWriter<File>>,
+    tap: Tap,
     failed: Option<RecordingError>,
 }
 
-impl SampleObserver for Recorder {
-    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
-        if self.failed.is_none() {
-            self.failed = self.writer.write(at, window, command, sample).err();
+impl Observer for Recorder {
+    fn stepped(&mut self, manager: &Manager<Engine>) {
+        // Looking for zeros would take the manager time.
+        for row in self.tap.take(manager, |_| None) {
+            if self.failed.is_none() {
+                self.failed = self.writer.write(&row).err();
+            }
         }
     }
 }
@@ -120,8 +125,14 @@ fn replayed(path: &Path) -> Result<Workload> {
 fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) -> Result<Simulated> {
     let named = || path.display().to_string();
     let file = File::create(path).with_context(|| format!("{} can't be written", named()))?;
+    let about = About {
+        host: "simulated".to_owned(),
+        policy: system.policy().to_owned(),
+        ..About::default()
+    };
     let mut recorder = Recorder {
-        writer: CoverageWriter::new(BufWriter::new(file)).with_context(named)?,
+        writer: RecordingWriter::new(BufWriter::new(file), &about).with_context(named)?,
+        tap: Tap::default(),
         failed: None,
     };
     let done = simulate_observed(system, workload, setup, &mut recorder)?;

@@ -1,0 +1,98 @@
+//! `hawkeye report`: shows a recording.
+
+use crate::report::{Extent, Report as Figures, Summing, Text, figures, page};
+use anyhow::{Context, Result};
+use clap::Args;
+use hawkeye_recording::{RecordingError, RecordingRows, Row};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Show a recording: tables and maps of coverage as text, as figures, or as a page for a browser.
+///
+/// FILE is what `hawkeye record`, --record of run, attach and sim run, or [recording] of the daemon has written: a file, a folder, or what
+/// one that was killed has left (FILE.part).
+///
+/// Example: hawkeye report redis.parquet --html redis.html
+#[derive(Args)]
+pub struct Report {
+    /// The recording.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page of HTML that needs no network and no other file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write SVG files into a folder, which is made: one for each process shown, one for the machine.
+    #[arg(long, value_name = "FOLDER")]
+    svg: Option<PathBuf>,
+}
+
+impl Report {
+    /// Shows it.
+    pub fn execute(self) -> Result<ExitCode> {
+        let report = read(&self.file).map_err(|error| {
+            let named = error.names_file();
+            let error = anyhow::Error::from(error);
+            if named {
+                error
+            } else {
+                error.context(self.file.display().to_string())
+            }
+        })?;
+        if let Some(path) = &self.html {
+            write(path, &page(&report)?)?;
+        }
+        if let Some(folder) = &self.svg {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("{} can't be made", folder.display()))?;
+            for (name, figure) in figures(&report) {
+                write(&folder.join(format!("{name}.svg")), &figure.to_svg()?)?;
+            }
+        }
+        let text = if self.json {
+            serde_json::to_string_pretty(&report)? + "\n"
+        } else {
+            Text(&report).to_string()
+        };
+        match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough: `less`, `head`.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.context("standard output can't be written")?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+}
+
+/// Reads the recording twice: how far it reaches, and what is in it.
+fn read(path: &Path) -> Result<Figures, RecordingError> {
+    let mut extent = Extent::default();
+    each(RecordingRows::open(path)?, |row| extent.add(&row))?;
+    let mut summing = Summing::over(extent);
+    let rows = RecordingRows::open(path)?;
+    let (about, unfinished) = (rows.about().clone(), rows.unfinished());
+    let bad_rows = each(rows, |row| summing.add(&row))?;
+    Ok(summing.finish(&about, unfinished, bad_rows))
+}
+
+/// Has every row looked at; how many could not be.
+fn each(rows: RecordingRows, mut look: impl FnMut(Row)) -> Result<u64, RecordingError> {
+    let mut bad_rows = 0;
+    for row in rows {
+        match row {
+            Ok(row) => look(row),
+            Err(RecordingError::Value { .. }) => bad_rows += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bad_rows)
+}

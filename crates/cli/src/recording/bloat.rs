@@ -1,0 +1,149 @@
+//! How much of huge pages is zeros: estimated from some of them, as reading all would cost too much.
+
+use hawkeye_manager::{Machine, Manager};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// Huge pages read after each sample of a process.
+const LOOKED_AT: usize = 16;
+/// Time that this may take, for one process and for all that were sampled together.
+const TIME: Duration = Duration::from_millis(5);
+const TIME_IN_ALL: Duration = Duration::from_millis(20);
+/// Of so many huge pages an estimate is made, the last ones.
+const KEPT: usize = 64;
+
+/// Estimates by process.
+#[derive(Debug, Default)]
+pub struct Bloat {
+    shown: Duration,
+    processes: HashMap<ProcessId, Estimate>,
+}
+
+#[derive(Debug, Default)]
+struct Estimate {
+    /// Zero base pages of huge pages, as found.
+    zeros: VecDeque<u16>,
+    huge: u64,
+    /// Where among the huge pages to go on.
+    next: usize,
+    /// When it was last looked at.
+    looked: Duration,
+}
+
+impl Estimate {
+    /// Huge pages to be read now, evenly apart, others than last time.
+    fn choose(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
+        self.huge = huge.len() as u64;
+        let apart = huge.len().div_ceil(LOOKED_AT).max(1);
+        self.next = (self.next + 1) % apart;
+        huge.iter()
+            .skip(self.next)
+            .step_by(apart)
+            .copied()
+            .collect()
+    }
+
+    fn note(&mut self, zeros: u16) {
+        if self.zeros.len() == KEPT {
+            self.zeros.pop_front();
+        }
+        self.zeros.push_back(zeros);
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        if self.huge == 0 {
+            return Some(0);
+        }
+        let sum: u64 = self.zeros.iter().map(|zeros| u64::from(*zeros)).sum();
+        let read = self.zeros.len() as u64;
+        (read > 0).then(|| sum * self.huge / read * BASE_PAGE_BYTES)
+    }
+}
+
+impl Bloat {
+    /// Reads some huge pages of those who were sampled since the last time. Not to be called in a sampling window.
+    pub fn look<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        let new = manager.samples_after(self.shown);
+        let Some(last) = new.last().map(|(at, _)| *at) else {
+            return;
+        };
+        let mut chosen = Vec::new();
+        for (_, sample) in new {
+            let huge = sample.regions.iter().filter(|region| region.is_huge());
+            let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
+            let estimate = self.processes.entry(sample.process).or_default();
+            let regions = estimate.choose(&huge);
+            chosen.push((estimate.looked, sample.process, regions));
+        }
+        self.shown = last;
+        // Where there are too many for one time, who has waited longest comes first.
+        chosen.sort_by_key(|(looked, process, _)| (*looked, *process));
+        let first = manager.machine().now();
+        for (_, process, regions) in chosen {
+            let machine = manager.machine_mut();
+            let begun = machine.now();
+            if begun >= first + TIME_IN_ALL {
+                break;
+            }
+            if let Some(estimate) = self.processes.get_mut(&process) {
+                estimate.looked = begun;
+            }
+            for region in regions {
+                // What can't be read has ended, or been split.
+                let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
+                    continue;
+                };
+                if let Some(estimate) = self.processes.get_mut(&process) {
+                    estimate.note(scan.zero_pages);
+                }
+                if machine.now() >= begun + TIME {
+                    break;
+                }
+            }
+        }
+        let there = manager.footprints();
+        self.processes
+            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
+    }
+
+    /// That of a process, in bytes; `None` where nothing of it was read yet.
+    pub fn bytes(&self, process: ProcessId) -> Option<u64> {
+        self.processes.get(&process)?.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_huge_pages_have_their_turn() {
+        let huge: Vec<_> = (0..100).map(|n| RegionAddr::containing(n << 21)).collect();
+        let mut estimate = Estimate::default();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..7 {
+            let chosen = estimate.choose(&huge);
+            assert!((10..=LOOKED_AT).contains(&chosen.len()));
+            seen.extend(chosen);
+        }
+        assert_eq!(seen.len(), 100);
+    }
+
+    #[test]
+    fn the_share_that_was_found_is_that_of_all() {
+        let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
+        let mut estimate = Estimate::default();
+        estimate.choose(&huge);
+        assert_eq!(estimate.bytes(), None);
+        for _ in 0..KEPT {
+            estimate.note(512);
+        }
+        for n in 0..KEPT {
+            estimate.note(if n % 2 == 0 { 128 } else { 0 });
+        }
+        assert_eq!(estimate.bytes(), Some(64 * 1000 * 4096));
+        estimate.choose(&[]);
+        assert_eq!(estimate.bytes(), Some(0));
+    }
+}

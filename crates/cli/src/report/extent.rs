@@ -1,0 +1,120 @@
+//! How far a recording reaches: over which time, and over which addresses of each process.
+
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
+use hawkeye_recording::Row;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Processes whose coverage is shown as a map.
+pub const MOST_MAPS: usize = 8;
+/// Processes whose addresses are kept while it isn't known which of them these are.
+const MOST_CANDIDATES: usize = 64;
+/// Blocks of addresses kept of each.
+const MOST_BLOCKS: usize = 1 << 16;
+
+/// What the first reading finds out.
+#[derive(Debug, Default)]
+pub struct Extent {
+    /// When the last row was.
+    pub length: Duration,
+    processes: BTreeMap<ProcessId, Reach>,
+}
+
+/// How far one process reaches.
+#[derive(Debug, Default)]
+pub struct Reach {
+    /// Sampling windows of it.
+    pub windows: u32,
+    last_window: Option<Duration>,
+    /// Present base pages, summed over all windows: who holds most for longest is shown.
+    weight: u64,
+    addresses: Addresses,
+}
+
+/// The addresses that a process ever used, in blocks of one region or of so many that they can be kept.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// A block is 2 to the power of this regions.
+    shift: u32,
+    blocks: BTreeSet<u64>,
+}
+
+impl Addresses {
+    fn add(&mut self, address: u64) {
+        self.blocks
+            .insert((address / HUGE_PAGE_BYTES) >> self.shift);
+        while self.blocks.len() > MOST_BLOCKS {
+            self.shift += 1;
+            self.blocks = self.blocks.iter().map(|block| block >> 1).collect();
+        }
+    }
+
+    /// The blocks in order, each by its first address, and how many bytes each is.
+    pub fn blocks(&self) -> (Vec<u64>, u64) {
+        let bytes = HUGE_PAGE_BYTES << self.shift;
+        (
+            self.blocks.iter().map(|block| block * bytes).collect(),
+            bytes,
+        )
+    }
+}
+
+impl Extent {
+    /// Takes a row into account; rows come in order of time.
+    pub fn add(&mut self, row: &Row) {
+        self.length = self.length.max(row.at());
+        let Row::Region(row) = row else { return };
+        let reach = self.processes.entry(row.process).or_default();
+        if reach.last_window != Some(row.at) {
+            reach.last_window = Some(row.at);
+            reach.windows += 1;
+        }
+        reach.weight += u64::from(row.region.present);
+        reach.addresses.add(row.region.region.start());
+        if self.processes.len() > MOST_CANDIDATES {
+            self.keep(MOST_CANDIDATES / 2);
+        }
+    }
+
+    fn keep(&mut self, most: usize) {
+        let reaches = self.processes.iter();
+        let mut weights: Vec<_> = reaches.map(|(id, reach)| (reach.weight, *id)).collect();
+        weights.sort_unstable();
+        let fewer = weights.len().saturating_sub(most);
+        for (_, id) in weights.into_iter().take(fewer) {
+            self.processes.remove(&id);
+        }
+    }
+
+    /// The processes whose coverage is to be shown.
+    pub fn maps(mut self) -> BTreeMap<ProcessId, (u32, Addresses)> {
+        if self.processes.len() > MOST_MAPS {
+            self.keep(MOST_MAPS);
+        }
+        let reaches = self.processes.into_iter();
+        reaches
+            .map(|(process, reach)| (process, (reach.windows, reach.addresses)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_bounded_and_all_covered() {
+        let mut addresses = Addresses::default();
+        let all: Vec<u64> = (0..(MOST_BLOCKS as u64 * 3)).map(|n| n << 21).collect();
+        for address in &all {
+            addresses.add(*address);
+        }
+        let (blocks, bytes) = addresses.blocks();
+        assert!(blocks.len() <= MOST_BLOCKS);
+        assert_eq!(bytes, 8 << 20);
+        assert_eq!(
+            blocks.len() as u64 * bytes,
+            all.len() as u64 * HUGE_PAGE_BYTES
+        );
+    }
+}

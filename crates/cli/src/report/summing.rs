@@ -1,0 +1,241 @@
+//! The second reading: everything onto grids over what the first found.
+
+use super::decisions::Collecting;
+use super::extent::{Extent, MOST_MAPS};
+use super::figures::{MachineFigures, ProcessFigures, Report};
+use super::heat::Filling;
+use super::series::Averaging;
+use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
+use hawkeye_recording::{About, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Sums rows up.
+pub struct Summing {
+    length: Duration,
+    maps: BTreeMap<ProcessId, Filling>,
+    processes: BTreeMap<ProcessId, Process>,
+    total_bytes: u64,
+    used: Averaging,
+    pressure: Averaging,
+    fmfi: Averaging,
+    manager_cpu: Averaging,
+    decisions: Collecting,
+}
+
+/// A mean that grows.
+#[derive(Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+#[derive(Debug)]
+struct Process {
+    figures: ProcessFigures,
+    last_window: Option<Duration>,
+    accessed: u64,
+    regions: u64,
+    overhead: Mean,
+    cpu_cores: Mean,
+    /// Only of processes that have a map: others are in tables alone.
+    series: Option<Box<[Averaging; 4]>>,
+}
+
+impl Process {
+    fn new(id: ProcessId, command: &str, at: Duration, series: Option<Duration>) -> Self {
+        let over = |length| Box::new([(); 4].map(|()| Averaging::over(length)));
+        Self {
+            figures: ProcessFigures {
+                pid: id.pid,
+                command: command.to_owned(),
+                from_s: at.as_secs_f64(),
+                ..ProcessFigures::default()
+            },
+            last_window: None,
+            accessed: 0,
+            regions: 0,
+            overhead: Mean::default(),
+            cpu_cores: Mean::default(),
+            series: series.map(over),
+        }
+    }
+
+    fn window(&mut self, row: &CoverageRow) {
+        self.last_window = Some(row.at);
+        let figures = &mut self.figures;
+        figures.windows += 1;
+        row.source.name().clone_into(&mut figures.source);
+        self.cpu_cores.add(row.cpu_cores);
+        if let Some(percent) = row.overhead_percent {
+            self.overhead.add(percent);
+            let most = figures.overhead_max_percent.unwrap_or(0.0).max(percent);
+            figures.overhead_max_percent = Some(most);
+            if let Some([overhead, ..]) = self.series.as_deref_mut() {
+                overhead.add(row.at, percent);
+            }
+        }
+    }
+
+    fn footprint(&mut self, row: &ProcessRow) {
+        let figures = &mut self.figures;
+        figures.to_s = row.at.as_secs_f64();
+        figures.rss_end_bytes = row.rss_bytes;
+        figures.rss_peak_bytes = figures.rss_peak_bytes.max(row.rss_bytes);
+        figures.huge_end_bytes = row.huge_bytes;
+        figures.bloat_end_bytes = row.bloat_bytes.or(figures.bloat_end_bytes);
+        if let Some([_, rss, huge, bloat]) = self.series.as_deref_mut() {
+            rss.add(row.at, row.rss_bytes as f64);
+            huge.add(row.at, row.huge_bytes as f64);
+            if let Some(bytes) = row.bloat_bytes {
+                bloat.add(row.at, bytes as f64);
+            }
+        }
+    }
+
+    fn finish(self, map: Option<Filling>) -> ProcessFigures {
+        let mut figures = self.figures;
+        figures.overhead_mean_percent = self.overhead.get();
+        figures.cpu_cores_mean = self.cpu_cores.get();
+        let pages = self.regions * u64::from(PAGES_PER_REGION);
+        figures.coverage_mean_percent =
+            (pages > 0).then(|| self.accessed as f64 * 100.0 / pages as f64);
+        if let Some(series) = self.series {
+            let [overhead, rss, huge, bloat] = series.map(Averaging::finish);
+            figures.overhead_percent = overhead;
+            figures.rss_bytes = rss;
+            figures.huge_bytes = huge;
+            figures.bloat_bytes = bloat;
+        }
+        figures.map = map.map(Filling::finish);
+        figures
+    }
+}
+
+impl Summing {
+    /// Over what a recording reaches.
+    pub fn over(extent: Extent) -> Self {
+        let length = extent.length;
+        let maps = extent.maps().into_iter();
+        let maps = maps
+            .map(|(process, (windows, addresses))| (process, Filling::new(windows, &addresses)));
+        Self {
+            length,
+            maps: maps.collect(),
+            processes: BTreeMap::new(),
+            total_bytes: 0,
+            used: Averaging::over(length),
+            pressure: Averaging::over(length),
+            fmfi: Averaging::over(length),
+            manager_cpu: Averaging::over(length),
+            decisions: Collecting::over(length.as_secs_f64()),
+        }
+    }
+
+    /// Adds a row; rows come in order of time.
+    pub fn add(&mut self, row: &Row) {
+        match row {
+            Row::Region(row) => self.region(row),
+            Row::Process(row) => {
+                let process = self.process(row.process, &row.command, row.at);
+                process.footprint(row);
+            }
+            Row::Memory(row) => self.memory(row),
+            Row::Decision(row) => self.decision(row),
+        }
+    }
+
+    fn process(&mut self, id: ProcessId, command: &str, at: Duration) -> &mut Process {
+        // Where nothing was sampled, the first ones have lines all the same.
+        let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
+        let shown = self.maps.contains_key(&id) || few;
+        let series = shown.then_some(self.length);
+        let process = self.processes.entry(id);
+        process.or_insert_with(|| Process::new(id, command, at, series))
+    }
+
+    fn region(&mut self, row: &CoverageRow) {
+        if let Some(map) = self.maps.get_mut(&row.process) {
+            map.add(row);
+        }
+        let process = self.process(row.process, &row.command, row.at);
+        if process.last_window != Some(row.at) {
+            process.window(row);
+        }
+        process.accessed += u64::from(row.region.accessed);
+        process.regions += 1;
+        process.figures.to_s = row.at.as_secs_f64();
+    }
+
+    fn memory(&mut self, row: &MemoryRow) {
+        self.total_bytes = row.total_bytes;
+        self.used.add(row.at, row.used_bytes as f64);
+        let others = [
+            (&mut self.pressure, row.pressure_percent),
+            (&mut self.fmfi, row.fmfi),
+            (&mut self.manager_cpu, row.manager_cpu_percent),
+        ];
+        for (series, value) in others {
+            if let Some(value) = value {
+                series.add(row.at, value);
+            }
+        }
+    }
+
+    fn decision(&mut self, row: &DecisionRow) {
+        let mut place = None;
+        if let Some((id, command)) = &row.process {
+            let process = &mut self.process(*id, command, row.at).figures;
+            match &*row.event {
+                "promoted" => process.promoted += 1,
+                "recovered" => process.recovered += 1,
+                "refused" => process.refused += 1,
+                _ => {}
+            }
+            let map = self.maps.get(id);
+            place = map
+                .zip(row.region)
+                .and_then(|(map, region)| map.row_of(region.start()));
+        }
+        self.decisions.add(row, place);
+    }
+
+    /// What it comes to.
+    pub fn finish(mut self, about: &About, unfinished: bool, bad_rows: u64) -> Report {
+        let processes = std::mem::take(&mut self.processes).into_iter();
+        let mut processes: Vec<ProcessFigures> = processes
+            .map(|(id, process)| process.finish(self.maps.remove(&id)))
+            .collect();
+        processes.sort_by_key(|p| (p.map.is_none(), Reverse(p.rss_peak_bytes), p.pid));
+        Report {
+            host: about.host.clone(),
+            kernel: about.kernel.clone(),
+            policy: about.policy.clone(),
+            began_unix_s: about.began.map(|began| began.as_secs_f64()),
+            length_s: self.length.as_secs_f64(),
+            unfinished,
+            bad_rows,
+            processes,
+            machine: MachineFigures {
+                total_bytes: self.total_bytes,
+                used_bytes: self.used.finish(),
+                pressure_percent: self.pressure.finish(),
+                fmfi: self.fmfi.finish(),
+                manager_cpu_percent: self.manager_cpu.finish(),
+            },
+            decisions: self.decisions.finish(),
+        }
+    }
+}

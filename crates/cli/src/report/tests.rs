@@ -1,0 +1,215 @@
+//! From rows to words and pictures, against golden files (`cargo insta review` shows what has changed).
+
+use super::*;
+use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
+use hawkeye_recording::{
+    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const HEAP: u64 = 0x5600_0000_0000;
+const MAPPED: u64 = 0x7f00_0000_0000;
+
+fn id(pid: u32) -> ProcessId {
+    ProcessId {
+        pid,
+        start_ticks: 9,
+    }
+}
+
+fn region(at: Duration, pid: u32, command: &Arc<str>, address: u64, state: (u16, bool)) -> Row {
+    let (accessed, huge) = state;
+    Row::Region(CoverageRow {
+        at,
+        window: Duration::from_secs(1),
+        source: AccessSource::AccessBits,
+        process: id(pid),
+        command: command.clone(),
+        cpu_cores: 0.75,
+        overhead_percent: Some(if huge { 4.0 } else { 32.0 }),
+        region: RegionSample {
+            region: RegionAddr::containing(address),
+            present: 512,
+            accessed,
+            runs: accessed / 2,
+            written: 0,
+            zero_mapped: 0,
+            swapped: 0,
+            order: PageOrder::of_region(huge),
+            walks_per_s: u32::from(accessed) * 100,
+        },
+    })
+}
+
+/// A server with eight regions of heap and sixteen mapped ones, of which the last quarter is hot; these become huge one by one.
+fn rows(windows: u64) -> Vec<Row> {
+    let command: Arc<str> = "redis-server".into();
+    let mut rows = Vec::new();
+    for window in 0..windows {
+        let at = Duration::from_secs(30 * (window + 1));
+        let huge = (0..16).filter(|n| *n >= 12 && window > n - 12);
+        let huge: Vec<u64> = huge.collect();
+        for n in 0..8 {
+            rows.push(region(at, 7, &command, HEAP + (n << 21), (0, false)));
+        }
+        for n in 0..16 {
+            let is_huge = huge.contains(&n);
+            let accessed = if is_huge || n >= 12 {
+                512
+            } else {
+                16 * n as u16
+            };
+            let address = MAPPED + (n << 21);
+            rows.push(region(at, 7, &command, address, (accessed, is_huge)));
+        }
+        rows.push(Row::Process(ProcessRow {
+            at,
+            process: id(7),
+            command: command.clone(),
+            cpu_cores: Some(0.75),
+            overhead_percent: Some(32.0),
+            rss_bytes: 48 << 20,
+            huge_bytes: huge.len() as u64 * (2 << 20),
+            bloat_bytes: Some(huge.len() as u64 * 4096),
+        }));
+        rows.push(Row::Memory(MemoryRow {
+            at,
+            used_bytes: 6 << 30,
+            total_bytes: 8 << 30,
+            pressure_percent: Some(0.5),
+            fmfi: Some(0.1),
+            manager_cpu_percent: Some(1.25),
+        }));
+        if window < 4 {
+            rows.push(Row::Decision(DecisionRow {
+                at,
+                process: Some((id(7), command.clone())),
+                region: Some(RegionAddr::containing(MAPPED + ((12 + window) << 21))),
+                event: "promoted".into(),
+                reason: format!("promoted in 0.{window} ms: coverage 512.0").into(),
+            }));
+        }
+    }
+    rows
+}
+
+fn summed(rows: &[Row]) -> Report {
+    let mut extent = Extent::default();
+    rows.iter().for_each(|row| extent.add(row));
+    let mut summing = Summing::over(extent);
+    rows.iter().for_each(|row| summing.add(row));
+    let about = About {
+        host: "web-7".into(),
+        kernel: "6.18.44".into(),
+        policy: "hawkeye-g".into(),
+        began: Some(Duration::from_secs(1_790_000_000)),
+    };
+    summing.finish(&about, false, 0)
+}
+
+#[test]
+fn as_text() {
+    insta::assert_snapshot!(Text(&summed(&rows(10))));
+}
+
+#[test]
+fn as_text_where_regions_were_probed_for_walks() {
+    let mut rows = rows(3);
+    for row in &mut rows {
+        if let Row::Region(row) = row {
+            row.source = AccessSource::Probed;
+        }
+    }
+    insta::assert_snapshot!(Text(&summed(&rows)));
+}
+
+#[test]
+fn as_figures() {
+    let figures = figures(&summed(&rows(4)));
+    let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["process-7", "machine"]);
+    let svg = figures[0].1.to_svg().expect("drawn");
+    insta::assert_snapshot!(svg);
+}
+
+#[test]
+fn nothing_recorded_is_a_report_too() {
+    let report = summed(&[]);
+    assert!(Text(&report).to_string().starts_with("0 s of web-7"));
+    assert!(figures(&report)[0].1.to_svg().is_ok());
+    assert!(page(&report).is_ok());
+}
+
+#[test]
+fn names_of_others_do_no_harm_to_the_page() {
+    let mut rows = rows(1);
+    let evil: Arc<str> = "</script><b>{{".into();
+    for row in &mut rows {
+        if let Row::Process(row) = row {
+            row.command = evil.clone();
+        }
+        if let Row::Region(row) = row {
+            row.command = evil.clone();
+        }
+    }
+    let report = summed(&rows);
+    let page = page(&report).expect("made");
+    assert_eq!(page.matches("</script>").count(), 2, "those of the page");
+    let data = page.split_once(r#"id="data">"#).expect("there are data").1;
+    let data = data.split_once("</script>").expect("they end").0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("they are JSON");
+    assert_eq!(data["processes"][0]["command"], *evil);
+    for outside in ["src=", "href=", "url(", "import "] {
+        assert!(!page.contains(outside), "it needs nothing else: {outside}");
+    }
+}
+
+#[test]
+fn however_long_a_recording_is_a_report_is_bounded() {
+    let mut rows = rows(5_000);
+    for n in 0..50_000u64 {
+        rows.push(Row::Decision(DecisionRow {
+            at: Duration::from_secs(30 * 5_000 + n),
+            process: Some((id(7), "redis-server".into())),
+            region: Some(RegionAddr::containing(MAPPED + ((n % 16) << 21))),
+            event: "recovered".into(),
+            reason: format!("split, {n} KiB recovered").into(),
+        }));
+    }
+    let report = summed(&rows);
+    let map = report.processes[0].map.as_ref().expect("a map");
+    assert_eq!(map.columns.len(), heat::MOST_COLUMNS);
+    let windows: u32 = map.columns.iter().map(|column| column.windows).sum();
+    assert_eq!(windows, 5_000);
+    assert!(
+        map.columns
+            .windows(2)
+            .all(|pair| pair[0].to_s <= pair[1].from_s)
+    );
+    assert!(report.processes[0].rss_bytes.at_s.len() <= series::MOST_POINTS);
+    assert_eq!(report.decisions.total, 50_004);
+    assert!(report.decisions.marks.len() < 1_000);
+    assert_eq!(report.decisions.kinds[0].count, 50_000);
+    assert!(serde_json::to_string(&report).expect("JSON").len() < 400_000);
+}
+
+#[test]
+fn of_many_processes_those_with_most_memory_have_maps() {
+    let mut rows = Vec::new();
+    for window in 1..3 {
+        for pid in 1..=200u32 {
+            let command: Arc<str> = format!("p{pid}").into();
+            for n in 0..u64::from(pid / 10) + 1 {
+                let at = Duration::from_secs(window);
+                rows.push(region(at, pid, &command, HEAP + (n << 21), (9, false)));
+            }
+        }
+    }
+    let report = summed(&rows);
+    assert_eq!(report.processes.len(), 200);
+    let mapped = report.processes.iter().filter(|p| p.map.is_some());
+    let mapped: Vec<u32> = mapped.map(|p| p.pid).collect();
+    assert_eq!(mapped.len(), 8, "{mapped:?}");
+    assert!(mapped.iter().all(|pid| *pid >= 190), "{mapped:?}");
+}

@@ -1,0 +1,219 @@
+//! A report for a terminal, without colour.
+
+use super::figures::{ProcessFigures, Report};
+use super::heat::HeatMap;
+use crate::words;
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Processes in the table at the most.
+const MOST_PROCESSES: usize = 20;
+/// Kinds of decisions at the most.
+const MOST_KINDS: usize = 12;
+/// Columns and lines of a map.
+const COLUMNS: usize = 60;
+const LINES: usize = 20;
+/// From nothing accessed to everything; a space is where nothing is mapped.
+const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
+
+/// A report as text.
+pub struct Text<'a>(pub &'a Report);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        head(f, report)?;
+        table(f, report)?;
+        for process in &report.processes {
+            if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
+                maps(f, process, map)?;
+            }
+        }
+        decisions(f, report)
+    }
+}
+
+fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    write!(f, "{} of {}", words::duration(report.length_s), report.host)?;
+    if !report.kernel.is_empty() {
+        write!(f, ", Linux {}", report.kernel)?;
+    }
+    if let Some(began) = report.began_unix_s {
+        let began = UNIX_EPOCH + Duration::from_secs_f64(began.max(0.0));
+        write!(f, ", from {}", humantime::format_rfc3339_seconds(began))?;
+    }
+    match report.policy.as_str() {
+        "none" => writeln!(f, "; nothing was changed.")?,
+        policy => writeln!(f, "; policy {policy}.")?,
+    }
+    if report.unfinished {
+        writeln!(
+            f,
+            "It was not ended: it goes on, or its last minute may be missing."
+        )?;
+    }
+    if report.bad_rows > 0 {
+        writeln!(
+            f,
+            "{} rows could not be and were left out.",
+            report.bad_rows
+        )?;
+    }
+    Ok(())
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
+}
+
+fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    writeln!(
+        f,
+        "\n{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
+        "PID",
+        "COMMAND",
+        "RSS",
+        "PEAK",
+        "HUGE",
+        "BLOAT",
+        "OVERHEAD",
+        "COVERAGE",
+        "WINDOWS",
+        "PROMOTED",
+        "SPLIT"
+    )?;
+    for process in report.processes.iter().take(MOST_PROCESSES) {
+        writeln!(
+            f,
+            "{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
+            process.pid,
+            words::clipped(&process.command, 15),
+            words::bytes(process.rss_end_bytes),
+            words::bytes(process.rss_peak_bytes),
+            words::bytes(process.huge_end_bytes),
+            process
+                .bloat_end_bytes
+                .map_or_else(|| "-".to_owned(), words::bytes),
+            percent(process.overhead_mean_percent),
+            percent(
+                process
+                    .coverage_mean_percent
+                    .filter(|_| tells_coverage(process))
+            ),
+            process.windows,
+            process.promoted,
+            process.recovered,
+        )?;
+    }
+    let more = report.processes.len().saturating_sub(MOST_PROCESSES);
+    if more > 0 {
+        writeln!(f, "and {more} more")?;
+    }
+    Ok(())
+}
+
+/// Whether accessed pages are those of the window.
+fn tells_coverage(process: &ProcessFigures) -> bool {
+    !matches!(process.source.as_str(), "probed" | "population")
+}
+
+fn maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
+    let whose = format!("{} {}", process.pid, words::clipped(&process.command, 15));
+    let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
+    if tells_coverage(process) {
+        writeln!(
+            f,
+            "\nCoverage of {whose}: base pages accessed in a window ({})",
+            process.source
+        )?;
+        draw(f, map, |cell| {
+            map.coverage_percent.get(cell).copied().flatten()
+        })?;
+    } else if most_walks > 0 {
+        writeln!(
+            f,
+            "\nPage walks of {whose}: @ is {} a second in {}, and each shade less a third of that",
+            words::count(most_walks),
+            words::bytes(map.row_bytes)
+        )?;
+        draw(f, map, |cell| {
+            let there = map.huge_percent.get(cell).copied().flatten();
+            let walks = map.walks_per_s.get(cell).copied().unwrap_or(0);
+            there.map(|_| log_share(walks, most_walks))
+        })?;
+    }
+    if map
+        .huge_percent
+        .iter()
+        .flatten()
+        .any(|percent| *percent > 0)
+    {
+        writeln!(f, "\nHuge pages of {whose}: regions under one")?;
+        draw(f, map, |cell| map.huge_percent.get(cell).copied().flatten())?;
+    }
+    Ok(())
+}
+
+/// How dark so much is beside the most, 0-100: each of nine shades is three times the one before.
+fn log_share(value: u64, most: u64) -> u8 {
+    if value == 0 || most == 0 {
+        return 0;
+    }
+    let below = (most as f64 / value as f64).ln() / 3f64.ln();
+    let shades = SHADES.len() as f64;
+    (((shades - 1.0 - below) / (shades - 1.0)).clamp(0.0, 1.0) * 100.0) as u8
+}
+
+/// Highest addresses first, as in the paper's Figure 6.
+fn draw(
+    f: &mut fmt::Formatter<'_>,
+    map: &HeatMap,
+    shade: impl Fn(usize) -> Option<u8>,
+) -> fmt::Result {
+    let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
+    let first = map.columns.first().map_or(0.0, |column| column.from_s);
+    let last = map.columns.last().map_or(0.0, |column| column.to_s);
+    let time = |place: usize| first + (last - first) * place as f64 / COLUMNS as f64;
+    for line in (0..lines).rev() {
+        let rows = line * all_rows / lines..(line + 1) * all_rows / lines;
+        let address = map.addresses.get(rows.start).copied().unwrap_or(0);
+        let cells = (0..COLUMNS).map(|place| {
+            let (from, to) = (time(place), time(place + 1));
+            let there = map.columns.iter().enumerate();
+            let across = there.filter(|(_, column)| column.from_s < to && column.to_s > from);
+            let cells = across.flat_map(|(c, _)| rows.clone().map(move |r| c * all_rows + r));
+            let (mut sum, mut count) = (0, 0);
+            for percent in cells.filter_map(&shade) {
+                sum += usize::from(percent);
+                count += 1;
+            }
+            let mean = sum.checked_div(count);
+            mean.map_or(' ', |percent| {
+                SHADES[(percent * SHADES.len() / 101).min(SHADES.len() - 1)]
+            })
+        });
+        writeln!(f, "{address:>14x} |{}|", cells.collect::<String>())?;
+    }
+    let (from, to) = (words::duration(first), words::duration(last));
+    let room = COLUMNS.saturating_sub(from.len());
+    writeln!(f, "{:>14}  {from}{to:>room$}", "")
+}
+
+fn decisions(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let decisions = &report.decisions;
+    if decisions.total == 0 {
+        return Ok(());
+    }
+    writeln!(f, "\nDecisions: {}", words::count(decisions.total))?;
+    for kind in decisions.kinds.iter().take(MOST_KINDS) {
+        let line = format!(
+            "{:>9} {:<12} {}",
+            words::count(kind.count),
+            kind.event,
+            kind.last_reason
+        );
+        // The reason is ours, but names in it may not be.
+        writeln!(f, "{}", words::clipped(&line, 160))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! `hawkeye record`, and `--record` of `run`: what is recorded live is reported, and replayed by the simulator.
+
+use crate::common::{Machine, machine, workload};
+use serde_json::Value;
+use std::path::Path;
+
+/// What `hawkeye` prints as JSON.
+fn json(machine: &Machine, words: &str) -> Value {
+    let output = machine.output(words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words}: {error}"))
+}
+
+fn report(machine: &Machine, file: &Path) -> Value {
+    json(machine, &format!("report --json {}", file.display()))
+}
+
+#[test]
+fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
+    let Some(machine) = machine("a_live_program_is_recorded_and_replayed") else {
+        return;
+    };
+    let (mut program, pid) =
+        workload("hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds 60");
+    let file = machine.state.join("live.parquet");
+    let settings =
+        |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
+    let names = [
+        "enabled",
+        "defrag",
+        "use_zero_page",
+        "khugepaged/scan_sleep_millisecs",
+    ];
+    let before = names.map(|name| settings(name).ok());
+    let output = machine.output(&format!(
+        "record {pid} -o {} --length 7 --period 2 --window 0.2",
+        file.display()
+    ));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && said.contains("sampling windows"),
+        "{said}"
+    );
+    assert_eq!(names.map(|name| settings(name).ok()), before);
+
+    let figures = report(&machine, &file);
+    let process = &figures["processes"][0];
+    assert_eq!(process["pid"], pid);
+    assert!(process["windows"].as_u64() >= Some(2), "{said}");
+    assert!(process["rss_end_bytes"].as_u64() >= Some(128 << 20));
+    assert_eq!(
+        (&process["promoted"], &process["recovered"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(figures["policy"], "none");
+    // A quarter is hot.
+    let cells = process["map"]["coverage_percent"]
+        .as_array()
+        .expect("a map");
+    let hot = cells.iter().filter(|c| c.as_u64() > Some(90)).count();
+    let cold = cells.iter().filter(|c| c.as_u64() < Some(10)).count();
+    assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
+
+    let replayed = ["linux-4k", "linux"].map(|system| {
+        let run = json(
+            &machine,
+            &format!(
+                "sim run --system {system} --recording {} --json",
+                file.display()
+            ),
+        );
+        let program = &run["figures"]["programs"][0];
+        assert_eq!(program["name"], "hawkeye", "{run}");
+        assert!(
+            program["rss_peak_bytes"].as_u64() >= Some(100 << 20),
+            "{run}"
+        );
+        program["huge_peak_bytes"].as_u64().expect("a figure")
+    });
+    assert_eq!(replayed[0], 0);
+    assert!(replayed[1] >= 64 << 20, "{replayed:?}");
+    let _ = program.command(hawkeye_bench::workload::Request::Quit);
+}
+
+#[test]
+fn what_run_does_is_in_its_recording() {
+    let Some(machine) = machine("what_run_does_is_in_its_recording") else {
+        return;
+    };
+    let file = machine.state.join("run.parquet");
+    let options = format!(
+        "--policy hawkeye-g --window 0.02 --period 1 --cpu 50 --max-promotions 16 --record {}",
+        file.display()
+    );
+    let (code, summary) = machine.run_workload(
+        &options,
+        "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 5",
+    );
+    assert_eq!((code, &summary["promoted"]), (0, &16.into()));
+    let figures = report(&machine, &file);
+    let process = &figures["processes"][0];
+    assert_eq!(process["promoted"], 16);
+    assert_eq!(process["huge_end_bytes"], 16 * (2 << 20));
+    assert!(process["bloat_end_bytes"].is_u64(), "{process}");
+    let kinds = figures["decisions"]["kinds"].as_array().expect("kinds");
+    let promoted = kinds.iter().find(|kind| kind["event"] == "promoted");
+    let reason = promoted.and_then(|kind| kind["last_reason"].as_str());
+    assert!(
+        reason.is_some_and(|reason| reason.contains("base pages accessed")),
+        "{kinds:?}"
+    );
+}

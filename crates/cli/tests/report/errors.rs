@@ -1,0 +1,122 @@
+//! What can't be read or written is told in one sentence.
+
+use crate::recordings::{folder, hawkeye, record};
+use std::path::Path;
+
+/// The one line that a command ends with when it could not.
+fn told(words: &[&str]) -> String {
+    let output = hawkeye(words);
+    assert_eq!(output.status.code(), Some(1), "{words:?}");
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).expect("is text");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("is text")
+}
+
+#[test]
+fn recordings_that_cant_be_read_are_told_by_report_and_by_the_simulator() {
+    let folder = folder("errors");
+    let whole = folder.join("whole.parquet");
+    record(&whole);
+    let bytes = std::fs::read(&whole).expect("there");
+    // The version is the text "1" under its key; as long as it was, the file's lengths hold.
+    let key = b"hawkeye.version\x18\x01";
+    let at = bytes
+        .windows(key.len())
+        .position(|b| b == key)
+        .expect("there");
+    let mut newer = bytes.clone();
+    newer[at + key.len()] = b'7';
+    let cut = &bytes[..bytes.len() / 2];
+    let wrong: [(&str, &[u8], &str); 4] = [
+        (
+            "malformed",
+            b"time,pid,region\n1,2,3\n",
+            "no whole Parquet file",
+        ),
+        ("empty", b"", "no whole Parquet file"),
+        ("cut", cut, "if it was cut off, record or copy it again"),
+        (
+            "newer",
+            &newer,
+            "has version 7 of the table \"recording\", and this program knows version 1: use a newer hawkeye",
+        ),
+    ];
+    for (name, bytes, sentence) in wrong {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).expect("written");
+        for command in [
+            &["report", text(&path)][..],
+            &[
+                "sim",
+                "run",
+                "--system",
+                "linux",
+                "--recording",
+                text(&path),
+            ],
+        ] {
+            let said = told(command);
+            assert!(said.contains(sentence) && said.contains(name), "{said}");
+        }
+    }
+    let said = told(&["report", text(&folder.join("none"))]);
+    assert!(
+        said.contains("can't open") && said.contains("No such file"),
+        "{said}"
+    );
+    let empty = folder.join("empty.part");
+    std::fs::create_dir(&empty).expect("made");
+    let said = told(&["report", text(&empty)]);
+    assert!(said.contains("empty.part holds nothing"), "{said}");
+}
+
+#[test]
+fn what_cant_be_written_is_named() {
+    let folder = folder("unwritable");
+    let whole = folder.join("whole.parquet");
+    record(&whole);
+    let under = whole.join("under");
+    for option in ["--html", "--svg"] {
+        let said = told(&["report", text(&whole), option, text(&under)]);
+        assert!(said.contains("under can't be"), "{said}");
+    }
+}
+
+#[test]
+fn processes_that_are_gone_are_told_before_anything_is_written() {
+    let folder = folder("gone");
+    let path = folder.join("r.parquet");
+    // Over the largest pid that there can be (PID_MAX_LIMIT).
+    let said = told(&["record", "4194305", "-o", text(&path)]);
+    assert!(said.contains("there is no process 4194305"), "{said}");
+    assert_eq!(std::fs::read_dir(&folder).expect("there").count(), 0);
+}
+
+#[test]
+fn a_report_says_the_same_as_text_figures_and_json() {
+    let folder = folder("whole");
+    let path = folder.join("r.parquet");
+    record(&path);
+    let svg = folder.join("svg");
+    let output = hawkeye(&["report", text(&path), "--svg", text(&svg)]);
+    let said = String::from_utf8(output.stdout).expect("is text");
+    assert!(
+        output.status.success() && said.contains("redis-server"),
+        "{said}"
+    );
+    for name in ["process-7.svg", "process-8.svg", "machine.svg"] {
+        let figure = std::fs::read_to_string(svg.join(name)).expect("there");
+        assert!(figure.starts_with("<svg"), "{name}");
+    }
+    let output = hawkeye(&["report", "--json", text(&path)]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    assert_eq!(json["processes"][0]["promoted"], 32);
+    assert_eq!(json["processes"][0]["huge_end_bytes"], 32 * (2 << 20));
+    assert_eq!(json["decisions"]["total"], 32);
+}

@@ -1,0 +1,131 @@
+//! The page, opened and clicked.
+
+use crate::browser::Browser;
+use crate::recordings::{folder, hawkeye, record};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+const TEST: &str = "the_page_is_opened_and_clicked";
+
+fn skip(why: &str) {
+    eprintln!("SKIPPED {TEST}: {why}");
+    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.expect("opens");
+        writeln!(file, "{TEST}: {why}").expect("notes the skipped test");
+    }
+}
+
+/// How many shades the map shows, and a sum over its pixels.
+fn picture(browser: &mut Browser) -> (u64, u64) {
+    let found = browser.ask(
+        "(() => { const c = document.querySelector('#map canvas');
+            const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+            const shades = new Set(); let sum = 0;
+            for (let i = 0; i < d.length; i += 4) { shades.add(d[i] * 65536 + d[i + 1] * 256 + d[i + 2]); sum += d[i]; }
+            return [shades.size, sum]; })()",
+    );
+    let number = |at: usize| found[at].as_u64().expect("a number");
+    (number(0), number(1))
+}
+
+#[test]
+fn the_page_is_opened_and_clicked() {
+    let folder = folder("page");
+    let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
+    record(&path);
+    let paths = [&path, &page].map(|path| path.to_str().expect("is text"));
+    let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
+    assert!(made.status.success());
+    let Some(mut browser) = Browser::start(&folder.join("profile")) else {
+        return skip("chromium is not installed");
+    };
+    browser.open(&page);
+    assert_eq!(browser.exceptions, Vec::<String>::new());
+    let title = browser.ask("document.title");
+    assert_eq!(title, "HawkEye: redis-server on web-7");
+    let (shades, coverage) = picture(&mut browser);
+    assert!(shades > 20, "{shades} shades");
+
+    // The scale gets darker all the way: it can be read without colour.
+    let light = browser.ask(
+        "[...document.querySelectorAll('#map svg rect[fill^=rgb]')].map(r => r.getAttribute('fill').match(/\\d+/g))
+            .map(([r, g, b]) => .2126 * r + .7152 * g + .0722 * b)",
+    );
+    let light: Vec<f64> = light
+        .as_array()
+        .expect("shades")
+        .iter()
+        .filter_map(Value::as_f64)
+        .collect();
+    assert!(
+        light.len() > 9 && light.windows(2).all(|pair| pair[0] > pair[1]),
+        "{light:?}"
+    );
+
+    // What the map shows is chosen.
+    browser.click("#view-huge");
+    assert_eq!(
+        browser.ask("document.querySelector('#view-huge').getAttribute('aria-pressed')"),
+        "true"
+    );
+    assert_ne!(picture(&mut browser).1, coverage);
+    browser.click("#view-coverage");
+    assert_eq!(picture(&mut browser).1, coverage);
+
+    // What is under the mouse is told; a decision with its reason.
+    let middle = browser.place("#map canvas");
+    browser.mouse("mouseMoved", middle);
+    let tip = browser.ask("document.querySelector('#tip').textContent");
+    assert!(
+        tip.as_str()
+            .is_some_and(|tip| tip.contains("coverage 50 %")),
+        "{tip}"
+    );
+    let mark = browser.place("#map .mark[data-event=promoted]");
+    browser.mouse("mouseMoved", mark);
+    let tip = browser.ask("document.querySelector('#tip').textContent");
+    assert!(
+        tip.as_str()
+            .is_some_and(|tip| tip.contains("the test said so")),
+        "{tip}"
+    );
+    browser.click("#show-marks");
+    assert_eq!(
+        browser.ask("document.querySelectorAll('#map .mark').length"),
+        0
+    );
+
+    // A part of the time, for all charts; and back.
+    let (x, y) = browser.place("#overhead svg");
+    browser.drag((x - 100.0, y), (x + 100.0, y));
+    let range = browser.ask("document.querySelector('#range').textContent");
+    assert!(
+        range.as_str().is_some_and(|range| range.contains(" to ")),
+        "{range}"
+    );
+    assert_ne!(picture(&mut browser).1, coverage);
+    browser.click("#reset");
+    assert_eq!(
+        browser.ask("document.querySelector('#range').textContent"),
+        ""
+    );
+    assert_eq!(picture(&mut browser).1, coverage);
+    // And a part of the addresses.
+    let (x, y) = browser.place("#map canvas");
+    browser.drag((x - 100.0, y - 60.0), (x + 100.0, y + 60.0));
+    let labels = "document.querySelectorAll('#map text.mono')[0].textContent";
+    assert_ne!(browser.ask(labels), "7f0000000000");
+    browser.click("#reset");
+    assert_eq!(browser.ask(labels), "7f0000000000");
+
+    // The other process.
+    browser.click("#processes tr[data-pid='8']");
+    assert_eq!(
+        browser.ask("document.querySelector('tr[aria-selected=true]').dataset.pid"),
+        "8"
+    );
+    assert_ne!(picture(&mut browser).1, coverage);
+    assert_eq!(browser.exceptions, Vec::<String>::new());
+}

@@ -1,0 +1,107 @@
+//! Recordings to report on.
+
+use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
+use hawkeye_recording::{
+    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingWriter, Row,
+};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A folder of the test's own, empty.
+pub fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// `hawkeye` with these arguments.
+pub fn hawkeye(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye"));
+    command.args(words).output().expect("hawkeye starts")
+}
+
+/// Two processes over 100 windows: the first one's upper memory is hot and becomes huge.
+pub fn record(path: &Path) {
+    let about = About {
+        host: "web-7".into(),
+        policy: "hawkeye-g".into(),
+        ..About::default()
+    };
+    let file = std::fs::File::create(path).expect("a file");
+    let mut writer = RecordingWriter::new(file, &about).expect("can be written");
+    for window in 0..100 {
+        for row in rows(window) {
+            writer.write(&row).expect("written");
+        }
+    }
+    writer.finish().expect("ended");
+}
+
+fn rows(window: u64) -> Vec<Row> {
+    let at = Duration::from_secs(30 * (window + 1));
+    let mut rows = Vec::new();
+    for (pid, command, regions) in [(7, "redis-server", 128), (8, "java", 32)] {
+        let command: Arc<str> = command.into();
+        let process = ProcessId {
+            pid,
+            start_ticks: 9,
+        };
+        let is_huge = |n: u64| pid == 7 && n >= 96 && n - 96 < window;
+        for n in 0..regions {
+            let accessed = (n * 4) as u16;
+            rows.push(Row::Region(CoverageRow {
+                at,
+                window: Duration::from_secs(1),
+                source: AccessSource::AccessBits,
+                process,
+                command: command.clone(),
+                cpu_cores: 0.75,
+                overhead_percent: Some(30.0),
+                region: RegionSample {
+                    region: RegionAddr::containing(0x7f00_0000_0000 + (n << 21)),
+                    present: 512,
+                    accessed: if is_huge(n) { 512 } else { accessed },
+                    runs: 9,
+                    written: 0,
+                    zero_mapped: 0,
+                    swapped: 0,
+                    order: PageOrder::of_region(is_huge(n)),
+                    walks_per_s: 100 * n as u32,
+                },
+            }));
+        }
+        rows.push(Row::Process(ProcessRow {
+            at,
+            process,
+            command: command.clone(),
+            cpu_cores: Some(0.75),
+            overhead_percent: Some(30.0),
+            rss_bytes: regions << 21,
+            huge_bytes: (0..regions).filter(|n| is_huge(*n)).count() as u64 * (2 << 20),
+            bloat_bytes: Some(4096),
+        }));
+        if pid == 7 && window < 32 {
+            rows.push(Row::Decision(DecisionRow {
+                at,
+                process: Some((process, command)),
+                region: Some(RegionAddr::containing(
+                    0x7f00_0000_0000 + ((96 + window) << 21),
+                )),
+                event: "promoted".into(),
+                reason: "promoted in 0.4 ms: the test said so".into(),
+            }));
+        }
+    }
+    rows.push(Row::Memory(MemoryRow {
+        at,
+        used_bytes: 6 << 30,
+        total_bytes: 8 << 30,
+        pressure_percent: Some(0.5),
+        fmfi: None,
+        manager_cpu_percent: Some(1.25),
+    }));
+    rows
+}

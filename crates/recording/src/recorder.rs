@@ -1,0 +1,191 @@
+//! Makes recordings.
+
+use crate::about::About;
+use crate::error::RecordingError;
+use crate::parts::{beside, folder_of, parts};
+use crate::recording_rows::RecordingRows;
+use crate::recording_writer::RecordingWriter;
+use crate::rows::Row;
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How much is lost at the most.
+const PART: Duration = Duration::from_secs(60);
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
+    let path = path.to_owned();
+    |error| RecordingError::Create { path, error }
+}
+
+/// Makes a recording.
+pub struct Recorder {
+    /// What the parts become at the end; `None`: they stay.
+    path: Option<PathBuf>,
+    folder: PathBuf,
+    about: About,
+    open: Option<Part>,
+    number: u64,
+    /// Finished parts that are there, oldest first, with their lengths.
+    finished: VecDeque<(PathBuf, u64)>,
+    most_bytes: u64,
+    last: Duration,
+}
+
+struct Part {
+    writer: RecordingWriter<BufWriter<File>>,
+    place: PathBuf,
+    began: Duration,
+}
+
+impl Recorder {
+    /// Begins a recording that is to be a file. What is at `path`, or what an earlier one that was killed has left there, is kept
+    /// as `FILE.1`, in place of what is there.
+    ///
+    /// # Errors
+    /// Nothing can be written there, or what is left of an earlier one can't be read.
+    pub fn begin(path: &Path, about: About) -> Result<Self, RecordingError> {
+        if path.is_dir() {
+            return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
+        }
+        let folder = folder_of(path);
+        let older = beside(path, ".1");
+        if folder.is_dir() {
+            if parts(&folder)?.is_empty() {
+                fs::remove_dir_all(&folder).map_err(failed(&folder))?;
+            } else {
+                let about = RecordingRows::of_parts(&folder)?.about().clone();
+                join(&folder, &older, &about)?;
+            }
+        } else if path.is_file() {
+            fs::rename(path, &older).map_err(failed(&older))?;
+        }
+        fs::create_dir(&folder).map_err(failed(&folder))?;
+        Ok(Self {
+            path: Some(path.to_owned()),
+            folder,
+            about,
+            open: None,
+            number: 0,
+            finished: VecDeque::new(),
+            most_bytes: u64::MAX,
+            last: Duration::ZERO,
+        })
+    }
+
+    /// Goes on with a recording that is a folder and stays one: of its parts the newest are kept, so many bytes of them.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub fn in_folder(folder: &Path, most_bytes: u64, about: About) -> Result<Self, RecordingError> {
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        let mut finished = VecDeque::new();
+        let mut number = 0;
+        for place in parts(folder)? {
+            let length = fs::metadata(&place).map_err(failed(&place))?.len();
+            let own = place.file_stem().and_then(OsStr::to_str);
+            let own: Option<u64> = own.and_then(|name| name.parse().ok());
+            number = own.map_or(number, |own| number.max(own + 1));
+            finished.push_back((place, length));
+        }
+        Ok(Self {
+            path: None,
+            folder: folder.to_owned(),
+            about,
+            open: None,
+            number,
+            finished,
+            most_bytes,
+            last: Duration::ZERO,
+        })
+    }
+
+    /// Adds a row. One that is earlier than another before it is taken to be as late.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn write(&mut self, mut row: Row) -> Result<(), RecordingError> {
+        self.last = self.last.max(row.at());
+        row.set_at(self.last);
+        if (self.open.as_ref()).is_some_and(|part| self.last >= part.began + PART) {
+            self.finish_part()?;
+        }
+        let part = match &mut self.open {
+            Some(part) => part,
+            None => {
+                let place = self.folder.join(format!("{:08}.parquet", self.number));
+                let file = beside(&place, ".tmp");
+                let file = File::create(&file).map_err(failed(&file))?;
+                self.open.insert(Part {
+                    writer: RecordingWriter::new(BufWriter::new(file), &self.about)?,
+                    place,
+                    began: self.last,
+                })
+            }
+        };
+        part.writer.write(&row)
+    }
+
+    /// Gives up what is written of the minute, after an error.
+    pub fn abandon_part(&mut self) {
+        if let Some(part) = self.open.take() {
+            // What can't be removed is no part, and written over by the next.
+            let _ = fs::remove_file(beside(&part.place, ".tmp"));
+        }
+    }
+
+    fn finish_part(&mut self) -> Result<(), RecordingError> {
+        let Some(part) = self.open.take() else {
+            return Ok(());
+        };
+        let place = part.place;
+        let file = part.writer.finish()?.into_inner();
+        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
+        file.sync_data().map_err(failed(&place))?;
+        let length = file.metadata().map_err(failed(&place))?.len();
+        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        self.number += 1;
+        self.finished.push_back((place, length));
+        while self.bytes() > self.most_bytes && self.finished.len() > 1 {
+            if let Some((oldest, _)) = self.finished.pop_front() {
+                fs::remove_file(&oldest).map_err(failed(&oldest))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes in finished parts.
+    pub fn bytes(&self) -> u64 {
+        self.finished.iter().map(|(_, length)| length).sum()
+    }
+
+    /// Ends the recording: one that is to be a file is one then.
+    ///
+    /// # Errors
+    /// It can't be written; the parts are still there then.
+    pub fn finish(mut self) -> Result<(), RecordingError> {
+        self.finish_part()?;
+        match &self.path {
+            Some(path) => join(&self.folder, path, &self.about),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes one file of the parts in a folder, and removes that.
+fn join(folder: &Path, path: &Path, about: &About) -> Result<(), RecordingError> {
+    let joined = folder.join("joined.tmp");
+    let file = File::create(&joined).map_err(failed(&joined))?;
+    let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
+    for row in RecordingRows::over(about.clone(), parts(folder)?) {
+        writer.write(&row?)?;
+    }
+    let file = writer.finish()?.into_inner();
+    let file = file.map_err(|error| failed(&joined)(error.into_error()))?;
+    file.sync_data().map_err(failed(&joined))?;
+    fs::rename(&joined, path).map_err(failed(path))?;
+    fs::remove_dir_all(folder).map_err(failed(folder))
+}

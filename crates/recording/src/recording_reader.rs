@@ -1,0 +1,225 @@
+//! Recordings, row by row out of a file.
+
+use crate::about::About;
+use crate::error::RecordingError;
+use crate::reader::TableReader;
+use crate::rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
+use crate::schema::{RECORDING, column};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
+};
+use parquet::file::reader::ChunkReader;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads a recording row by row. Some thousand rows are in memory at a time.
+///
+/// After a value that can't be ([`RecordingError::Value`]) the next row follows; after any other error nothing does. Rows of kinds that
+/// this version doesn't know are passed over.
+pub struct RecordingReader<R: ChunkReader> {
+    table: TableReader<R>,
+    about: About,
+    /// The last row's, which is mostly the next one's too.
+    command: Arc<str>,
+    last: Duration,
+    ended: bool,
+}
+
+impl RecordingReader<File> {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// It can't be opened, or is no recording that this version knows.
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+        let file = File::open(path).map_err(|error| RecordingError::Open {
+            path: path.to_owned(),
+            error,
+        })?;
+        Self::new(file)
+    }
+}
+
+const PAGES: &str = "0 to 512";
+const BYTES: &str = "a number of bytes";
+const TIME: &str = "a time in microseconds";
+/// Linux gives user space no more than 56 bits, on any x86-64 processor.
+const LAST_REGION: u64 = (1 << 56) - HUGE_PAGE_BYTES;
+/// The most that a [`Duration`] of microseconds and a tick count can be here: 290,000 years.
+const MOST: u64 = i64::MAX as u64;
+
+impl<R: ChunkReader + 'static> RecordingReader<R> {
+    /// Reads a file, or whatever else Parquet can be read from.
+    ///
+    /// # Errors
+    /// It is no recording that this version knows.
+    pub fn new(input: R) -> Result<Self, RecordingError> {
+        let table = TableReader::new(&RECORDING, input)?;
+        Ok(Self {
+            about: About::of(&table),
+            table,
+            command: Arc::from(""),
+            last: Duration::ZERO,
+            ended: false,
+        })
+    }
+
+    /// Where and when it was made.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn time(&self, column: usize) -> Result<Duration, RecordingError> {
+        self.table
+            .int(column, MOST, TIME)
+            .map(Duration::from_micros)
+    }
+
+    fn bytes(&self, column: usize) -> Result<u64, RecordingError> {
+        self.table.int(column, MOST, BYTES)
+    }
+
+    fn number(&self, column: usize) -> Result<Option<f64>, RecordingError> {
+        let there = !self.table.is_null(column);
+        there.then(|| self.table.float(column)).transpose()
+    }
+
+    fn decoded(&mut self) -> Result<Option<Row>, RecordingError> {
+        let at = self.time(column!("time_us"))?;
+        if at < self.last {
+            let found = at.as_micros().to_string();
+            let allowed = "no earlier than in the row before";
+            return Err(self.table.refused(column!("time_us"), allowed, found));
+        }
+        let command = self.table.text(column!("command"))?;
+        if *command != *self.command {
+            self.command = Arc::from(command);
+        }
+        let row = match self.table.text(column!("kind"))? {
+            Row::REGION => Row::Region(self.region(at)?),
+            Row::PROCESS => Row::Process(self.process(at)?),
+            Row::MEMORY => Row::Memory(self.memory(at)?),
+            Row::DECISION => Row::Decision(self.decision(at)?),
+            _ => return Ok(None),
+        };
+        self.last = at;
+        Ok(Some(row))
+    }
+
+    fn whose(&self) -> Result<ProcessId, RecordingError> {
+        let table = &self.table;
+        Ok(ProcessId {
+            pid: table.int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
+            start_ticks: table.int(column!("start_ticks"), MOST, "0 or more")?,
+        })
+    }
+
+    fn address(&self) -> Result<RegionAddr, RecordingError> {
+        let column = column!("region_address");
+        let allowed = "an address of user space, a multiple of 2 MiB";
+        let address = self.table.int(column, LAST_REGION, allowed)?;
+        let region = RegionAddr::containing(address);
+        if region.start() == address {
+            return Ok(region);
+        }
+        Err(self.table.refused(column, allowed, address.to_string()))
+    }
+
+    fn region(&self, at: Duration) -> Result<CoverageRow, RecordingError> {
+        let table = &self.table;
+        let source = table.text(column!("source"))?;
+        let known = AccessSource::NAMES.iter().find(|(_, name)| *name == source);
+        let (source, _) = known.ok_or_else(|| {
+            let allowed = "access-bits, probed, estimated or population";
+            table.refused(column!("source"), allowed, format!("{source:?}"))
+        })?;
+        let pages = |column| {
+            let count = table.int(column, PAGES_PER_REGION.into(), PAGES)?;
+            Ok::<_, RecordingError>(count as u16)
+        };
+        let walks = column!("walks_per_s");
+        Ok(CoverageRow {
+            at,
+            window: self.time(column!("window_us"))?,
+            source: *source,
+            process: self.whose()?,
+            command: Arc::clone(&self.command),
+            cpu_cores: table.float(column!("cpu_cores"))?,
+            overhead_percent: self.number(column!("overhead_percent"))?,
+            region: RegionSample {
+                region: self.address()?,
+                order: PageOrder::of_region(table.flag(column!("huge"))),
+                present: pages(column!("present_pages"))?,
+                accessed: pages(column!("accessed_pages"))?,
+                runs: pages(column!("accessed_runs"))?,
+                written: pages(column!("written_pages"))?,
+                zero_mapped: pages(column!("zero_pages"))?,
+                swapped: pages(column!("swapped_pages"))?,
+                walks_per_s: table.int(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
+            },
+        })
+    }
+
+    fn process(&self, at: Duration) -> Result<ProcessRow, RecordingError> {
+        let looked_at = !self.table.is_null(column!("bloat_bytes"));
+        Ok(ProcessRow {
+            at,
+            process: self.whose()?,
+            command: Arc::clone(&self.command),
+            cpu_cores: self.number(column!("cpu_cores"))?,
+            overhead_percent: self.number(column!("overhead_percent"))?,
+            rss_bytes: self.bytes(column!("rss_bytes"))?,
+            huge_bytes: self.bytes(column!("huge_bytes"))?,
+            bloat_bytes: looked_at
+                .then(|| self.bytes(column!("bloat_bytes")))
+                .transpose()?,
+        })
+    }
+
+    fn memory(&self, at: Duration) -> Result<MemoryRow, RecordingError> {
+        Ok(MemoryRow {
+            at,
+            used_bytes: self.bytes(column!("used_bytes"))?,
+            total_bytes: self.bytes(column!("total_bytes"))?,
+            pressure_percent: self.number(column!("pressure_percent"))?,
+            fmfi: self.number(column!("fmfi"))?,
+            manager_cpu_percent: self.number(column!("manager_cpu_percent"))?,
+        })
+    }
+
+    fn decision(&self, at: Duration) -> Result<DecisionRow, RecordingError> {
+        let of_one = !self.table.is_null(column!("pid"));
+        let of_region = !self.table.is_null(column!("region_address"));
+        let process = of_one.then(|| self.whose()).transpose()?;
+        Ok(DecisionRow {
+            at,
+            process: process.map(|process| (process, Arc::clone(&self.command))),
+            region: of_region.then(|| self.address()).transpose()?,
+            event: self.table.text(column!("event"))?.into(),
+            reason: self.table.text(column!("reason"))?.into(),
+        })
+    }
+}
+
+impl<R: ChunkReader + 'static> Iterator for RecordingReader<R> {
+    type Item = Result<Row, RecordingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            match self.table.advance() {
+                Ok(true) => match self.decoded() {
+                    Ok(Some(row)) => return Some(Ok(row)),
+                    Ok(None) => {}
+                    Err(error) => return Some(Err(error)),
+                },
+                Ok(false) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}

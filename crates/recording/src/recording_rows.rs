@@ -1,0 +1,138 @@
+//! Reads recordings wherever they are: a file, or the parts of one that was not ended.
+
+use crate::about::About;
+use crate::error::RecordingError;
+use crate::parts::{folder_of, parts};
+use crate::recording_reader::RecordingReader;
+use crate::rows::Row;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A recording's rows, of one that was ended or of one that was not. Times are since the first of its parts began, also where a later
+/// one is of a manager that was started anew.
+pub struct RecordingRows {
+    about: About,
+    unfinished: bool,
+    reader: Option<Open>,
+    rest: std::vec::IntoIter<PathBuf>,
+}
+
+struct Open {
+    path: PathBuf,
+    reader: RecordingReader<File>,
+    /// How much later it began than the first.
+    later: Duration,
+}
+
+impl RecordingRows {
+    /// Opens the recording at a path; where it was not ended, as far as it was written down.
+    ///
+    /// # Errors
+    /// There is none, or none that this version knows.
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+        let folder = folder_of(path);
+        if path.is_dir() {
+            return Self::of_parts(path);
+        }
+        if !path.exists() && folder.is_dir() {
+            return Self::of_parts(&folder);
+        }
+        let reader = RecordingReader::open(path)?;
+        Ok(Self {
+            about: reader.about().clone(),
+            unfinished: false,
+            reader: Some(Open {
+                path: path.to_owned(),
+                reader,
+                later: Duration::ZERO,
+            }),
+            rest: Vec::new().into_iter(),
+        })
+    }
+
+    pub(crate) fn of_parts(folder: &Path) -> Result<Self, RecordingError> {
+        let parts = parts(folder)?;
+        let first = parts.first();
+        let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
+        let about = RecordingReader::open(first)
+            .map_err(of_part(first))?
+            .about()
+            .clone();
+        Ok(Self::over(about, parts))
+    }
+
+    pub(crate) fn over(about: About, parts: Vec<PathBuf>) -> Self {
+        Self {
+            about,
+            unfinished: true,
+            reader: None,
+            rest: parts.into_iter(),
+        }
+    }
+
+    /// Where and when it was made.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Whether it was not ended: it is being made, or who made it was killed.
+    pub fn unfinished(&self) -> bool {
+        self.unfinished
+    }
+}
+
+fn of_part(path: &Path) -> impl FnOnce(RecordingError) -> RecordingError {
+    let path = path.to_owned();
+    |error| RecordingError::Part {
+        path,
+        error: Box::new(error),
+    }
+}
+
+impl Iterator for RecordingRows {
+    type Item = Result<Row, RecordingError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(Open {
+                path,
+                reader,
+                later,
+            }) = &mut self.reader
+            {
+                match reader.next() {
+                    Some(Ok(mut row)) => {
+                        row.set_at(row.at() + *later);
+                        return Some(Ok(row));
+                    }
+                    Some(Err(error)) => {
+                        let goes_on = matches!(error, RecordingError::Value { .. });
+                        if goes_on || !self.unfinished {
+                            return Some(Err(error));
+                        }
+                        self.rest = Vec::new().into_iter();
+                        return Some(Err(of_part(path)(error)));
+                    }
+                    None => self.reader = None,
+                }
+            }
+            let path = self.rest.next()?;
+            match RecordingReader::open(&path) {
+                Ok(reader) => {
+                    let began = reader.about().began.zip(self.about.began);
+                    let later = began.map(|(own, first)| own.saturating_sub(first));
+                    self.reader = Some(Open {
+                        path,
+                        reader,
+                        later: later.unwrap_or_default(),
+                    });
+                }
+                Err(error) => {
+                    self.rest = Vec::new().into_iter();
+                    return Some(Err(of_part(&path)(error)));
+                }
+            }
+        }
+    }
+}
