@@ -8,7 +8,7 @@ mod progress;
 mod summary;
 mod words;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit code of a command that could not do what was asked.
@@ -44,6 +44,8 @@ enum Command {
     /// One of our own programs to try things on.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_bench::workload::WorkloadCommand),
+    #[command(hide = true)]
+    Generate(commands::generate::Generate),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Restore(command) => command.execute(),
         Command::Sim(command) => command.execute(),
         Command::Bench(command) => command.execute(),
+        Command::Generate(command) => command.execute(&Arguments::command()),
         Command::Workload(command) => hawkeye_bench::workload::run(&command)
             .map(|()| ExitCode::SUCCESS)
             .map_err(anyhow::Error::from),

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 mod filling;
+pub mod generate;
 mod managing;
 pub mod pausing;
 pub mod restore;
