@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-deps.sh [lint]: installs the Debian packages that building and testing (or linting too) need and that are
-# missing. Does nothing where all is there, whatever the distribution.
+# install-deps.sh [lint|deb|packages]: installs the Debian packages that building and testing (and linting, or making the package,
+# or checking all that is shipped too) need and that are missing. Does nothing where all is there, whatever the distribution.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -64,5 +64,22 @@ if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
   need_cargo clippy rust-clippy
+fi
+case ${1-} in deb | packages)
+  need_command dpkg-buildpackage dpkg-dev
+  need_command dh debhelper
+  need_command python3 python3
+  ;;
+esac
+if [ "${1-}" = packages ]; then
+  need_command lintian lintian
+  need_command mandoc mandoc
+  need_command man man-db
+  need_command promtool prometheus
+  need_command systemd-analyze systemd
+  need_command systemd-nspawn systemd-container
+  need_command debootstrap debootstrap
+  need_command script bsdutils
+  python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"

@@ -20,13 +20,12 @@ mkdir -p "$stage"
 install -m755 "$release" "$stage/hawkeye"
 "$release" generate --date "$day" "$stage/generated"
 scripts/packages/third-party.py >"$stage/THIRD-PARTY"
-cp -r README.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"
+cp -r README.md CHANGELOG.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"
 cp packaging/hawkeye.service "$stage/debian/hawkeye.service"
-cp CHANGELOG.md "$stage/changelog"
 cat >"$stage/debian/changelog" <<C
 hawkeye ($version) unstable; urgency=medium
 
-  * What changed is in /usr/share/doc/hawkeye/changelog.gz.
+  * What changed is in /usr/share/doc/hawkeye/CHANGELOG.md.gz.
 
  -- $(sed -n 's/^Maintainer: //p' packaging/debian/control)  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 C

@@ -57,7 +57,8 @@ active || die "it does not run"
 until_true 30 promoted
 [ "$(settings)" != "$found" ] || die "it has changed no setting"
 status=/proc/$(main_pid)/status
-grep -Eq '^NoNewPrivs:\s1$' "$status" && grep -Eq '^Seccomp:\s2$' "$status" || die "it is not confined"
+grep -Eq '^NoNewPrivs:\s1$' "$status" || die "it may gain privileges"
+grep -Eq '^Seccomp:\s2$' "$status" || die "its system calls are not filtered"
 echo "    confined: $(grep -E '^(CapBnd|Seccomp|NoNewPrivs):' "$status" | tr -s '\t\n' ' ')"
 hawkeye status | sed 's/^/    /'
 exec 3<>/dev/tcp/127.0.0.1/9754
@@ -90,7 +91,8 @@ done_with "killed: ExecStopPost puts settings back, and systemd starts it again"
 apt remove hawkeye
 inactive || die "it still runs"
 as_found
-[ ! -e /usr/bin/hawkeye ] && [ -e /etc/hawkeye/hawkeye.toml ] || die "the wrong files are left"
+[ ! -e /usr/bin/hawkeye ] || die "the program is left"
+[ -e /etc/hawkeye/hawkeye.toml ] || die "the configuration is gone"
 done_with "removed: stopped, settings as they were found, the configuration is still there"
 
 apt install /shared/first.deb
