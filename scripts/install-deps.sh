@@ -75,7 +75,6 @@ if [ "${1-}" = packages ]; then
   need_command lintian lintian
   need_command mandoc mandoc
   need_command man man-db
-  need_command promtool prometheus
   need_command systemd-analyze systemd
   need_command systemd-nspawn systemd-container
   need_command debootstrap debootstrap

