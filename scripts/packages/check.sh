@@ -81,6 +81,7 @@ check_kubernetes() {
 check_container() {
   "$venv/bin/hadolint" packaging/container/Containerfile
   told "Containerfile (hadolint); it has not been built here"
+  scripts/packages/test-image.sh
 }
 
 install_tools() {
@@ -123,6 +124,6 @@ check_metrics "$golden" >"$tools/dashboard-rules.json"
 check_prometheus
 check_unit
 check_man_pages
-check_container
 check_kubernetes
 check_deb
+check_container
