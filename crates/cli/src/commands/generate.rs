@@ -112,9 +112,9 @@ mod tests {
                     .into_owned()
             })
             .collect();
+        let mut expected: Vec<_> = shown.iter().map(|name| format!("{name}.1")).collect();
         pages.sort();
-        shown.sort();
-        let expected: Vec<_> = shown.iter().map(|name| format!("{name}.1")).collect();
+        expected.sort();
         assert_eq!(pages, expected);
 
         for (file, offered) in [
