@@ -73,8 +73,8 @@ check_kubernetes() {
   done
   has_go || return 0
   # It must be root: see packaging/hawkeye.service. An image that a version names does not change.
-  kube-score score --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score" ||
-    die "kube-score: $(cat "$tools/kube-score")"
+  kube-score score --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score.log" ||
+    die "kube-score: $(cat "$tools/kube-score.log")"
   told "$manifest (kube-score)"
 }
 
