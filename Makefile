@@ -3,11 +3,11 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test test-kernels build bench lint deps test-deps lint-deps clean
+.PHONY: help run test test-kernels build bench lint deb check-packages deps test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-13s %s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 run: build ## build, then show what HawkEye does, in under a minute
 	$(HAWKEYE) demo
@@ -29,6 +29,15 @@ lint: lint-deps ## check format, lints, documentation, shell scripts and licence
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 	scripts/lint-files.sh
+	scripts/packages/check.sh quick
+
+deb: ## build target/packages/hawkeye_VERSION_amd64.deb
+	@scripts/install-deps.sh deb
+	cargo build --release --locked -p hawkeye-cli
+	scripts/packages/deb.sh
+
+check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each by its own tool; needs root
+	scripts/packages/check.sh
 
 deps: ## install the packages that building needs
 	@scripts/install-deps.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|lint]: installs the Debian packages that building (and testing, or linting) needs and that are
-# missing. Does nothing where all is there, whatever the distribution.
+# install-deps.sh [test|lint|deb|packages]: installs the Debian packages that building (and testing, linting, making the package, or
+# checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever the distribution.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,10 +63,34 @@ need_header zlib.h zlib1g-dev
 if [ "${1-}" = test ] && command -v apt-get >/dev/null; then
   # The page that 'hawkeye report' writes is tried in it; without, that test is skipped.
   need_command chromium chromium
+  # Programs that experiments measure.
+  need_command redis-server redis-server
+  need_command memcached memcached
+  need_command javac default-jdk-headless
+  installed postgresql || missing+=(postgresql)
+  installed libsparsehash-dev || missing+=(libsparsehash-dev)
+  need_command g++ g++
+  /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
 fi
 if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
   need_cargo clippy rust-clippy
+fi
+case ${1-} in deb | packages)
+  need_command dpkg-buildpackage dpkg-dev
+  need_command dh debhelper
+  need_command python3 python3
+  ;;
+esac
+if [ "${1-}" = packages ]; then
+  need_command lintian lintian
+  need_command mandoc mandoc
+  need_command man man-db
+  need_command systemd-analyze systemd
+  need_command systemd-nspawn systemd-container
+  need_command debootstrap debootstrap
+  need_command script bsdutils
+  python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"

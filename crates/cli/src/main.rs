@@ -10,7 +10,7 @@ mod report;
 mod summary;
 mod words;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit code of a command that could not do what was asked.
@@ -62,6 +62,8 @@ enum Command {
     /// One of our own programs to try things on.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_bench::workload::WorkloadCommand),
+    #[command(hide = true)]
+    Generate(commands::generate::Generate),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Restore(command) => command.execute(),
         Command::Sim(command) => command.execute(),
         Command::Bench(command) => command.execute(),
+        Command::Generate(command) => command.execute(&Arguments::command()),
         Command::Workload(command) => hawkeye_bench::workload::run(&command)
             .map(|()| ExitCode::SUCCESS)
             .map_err(anyhow::Error::from),

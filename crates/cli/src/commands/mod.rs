@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 mod filling;
+pub mod generate;
 mod managing;
 pub mod pausing;
 pub mod record;

@@ -8,11 +8,11 @@ pub(super) use kept::Viewing;
 
 use super::Manager;
 use crate::journal::{Event, Pace};
+use crate::machine::Footprint;
 use crate::machine::Machine;
 use crate::view::{
     Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals, Strip,
 };
-use crate::machine::Footprint;
 use hawkeye_policy::{ProcessId, ProcessSample, RegionSample, expected_gain_percent};
 use kept::Kept;
 use std::cmp::Reverse;

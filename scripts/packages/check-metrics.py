@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""check-metrics.py EXPOSITION RULES DASHBOARD: alerts and dashboard ask only for what the daemon exposes.
+
+Every metric, and every label of it that is asked for, is in EXPOSITION (OpenMetrics text, as the daemon serves it); every alert has a
+unit test in which it fires (RULES with .test.yml for .yml); the dashboard's panels have titles, descriptions, units, and places that do
+not overlap. Its expressions are printed as recording rules, for promtool to check.
+"""
+
+import json
+import re
+import sys
+
+# What Prometheus itself adds to what it scrapes.
+OF_PROMETHEUS = {"up": {"job", "instance"}}
+TARGET_LABELS = {"job", "instance"}
+NAME = re.compile(r"\b(hawkeye_\w+|up)\b(?:\{([^}]*)\})?")
+SAMPLE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? [^ ]+$")
+LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+
+mistakes = []
+
+
+def exposed(path):
+    """By name of a series: its labels."""
+    series = {}
+    for line in open(path, encoding="utf-8"):
+        sample = None if line.startswith("#") else SAMPLE.match(line)
+        if sample:
+            series.setdefault(sample[1], set()).update(re.findall(r'(\w+)="', sample[2] or ""))
+    return series
+
+
+def check(where, expression, series):
+    """Returns the names asked for."""
+    names = set()
+    for name, matchers in NAME.findall(expression):
+        names.add(name)
+        labels = OF_PROMETHEUS.get(name, series.get(name))
+        if labels is None:
+            mistakes.append(f"{where}: the daemon exposes no {name}")
+            continue
+        for label in set(LABEL.findall(matchers)) - labels - TARGET_LABELS:
+            mistakes.append(f"{where}: {name} has no label {label}")
+    if not names:
+        mistakes.append(f"{where}: no metric in {expression!r}")
+    return names
+
+
+def of_rules(path):
+    """Alerts and their expressions: promtool reads the YAML, so that its simplest form is enough here."""
+    alerts = {}
+    for part in re.split(r"^\s*- alert: ", open(path, encoding="utf-8").read(), flags=re.MULTILINE)[1:]:
+        name = part.split()[0]
+        expression = re.search(r"^\s*expr: (?:\|\n)?(.*?)(?=^\s*(?:for|labels):)", part, flags=re.MULTILINE | re.DOTALL)
+        alerts[name] = expression[1]
+    return alerts
+
+
+def fired(path):
+    """Alerts that a unit test expects to fire."""
+    text = open(path.replace(".yml", ".test.yml"), encoding="utf-8").read()
+    return set(re.findall(r"alertname: (\w+)\n\s*exp_alerts:\n", text))
+
+
+def panels(dashboard):
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def check_panels(dashboard):
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    if len(ids) != len(set(ids)):
+        mistakes.append("dashboard: two panels have the same id")
+    taken = {}
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                if x >= 24 or taken.setdefault((x, y), panel["title"]) != panel["title"]:
+                    mistakes.append(f"dashboard: {panel['title']!r} lies over {taken.get((x, y))!r}, or over the edge")
+    for panel in panels(dashboard):
+        if not panel["title"] or not panel["description"] or not panel["fieldConfig"]["defaults"].get("unit"):
+            mistakes.append(f"dashboard: {panel['title']!r} lacks a title, a description or a unit")
+
+
+def expressions(dashboard):
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for note in dashboard["annotations"]["list"]:
+        yield note["name"], note["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["definition"]
+
+
+exposition, rules, dashboard_file = sys.argv[1:]
+series = exposed(exposition)
+used = set()
+alerts = of_rules(rules)
+for alert, expression in alerts.items():
+    used |= check(alert, expression, series)
+for alert in alerts.keys() - fired(rules):
+    mistakes.append(f"{alert}: no unit test in which it fires")
+dashboard = json.load(open(dashboard_file, encoding="utf-8"))
+check_panels(dashboard)
+recorded = []
+for title, expression in expressions(dashboard):
+    used |= check(title, expression, series)
+    if not expression.startswith("label_values("):
+        plain = expression.replace("$__rate_interval", "5m")
+        recorded.append({"record": f"dashboard:{len(recorded)}", "expr": plain})
+# What is exposed and shown nowhere was forgotten; who manages is for tables of versions, not for a graph.
+for name in series.keys() - used - {"hawkeye_manager_info"}:
+    mistakes.append(f"{name} is exposed, and neither the dashboard nor an alert shows it")
+
+# JSON is YAML.
+print(json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}))
+for mistake in sorted(set(mistakes)):
+    print(f"check-metrics: {mistake}", file=sys.stderr)
+print(f"check-metrics: {len(alerts)} alerts and {len(recorded)} expressions of the dashboard, {len(series)} metrics", file=sys.stderr)
+sys.exit(bool(mistakes))

