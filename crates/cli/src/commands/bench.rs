@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{self, Experiment, Outcome, Results};
 use hawkeye_bench::live::{Host, Scale};
-use hawkeye_bench::simulated::paper;
+use hawkeye_bench::simulated::paper::{self, Table};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +35,9 @@ pub struct Bench {
     #[arg(long, conflicts_with = "live")]
     sim: bool,
 
-    /// Measure less and shorter: shows the direction. What is simulated is the same.
+    /// Measure less and shorter.
+    ///
+    /// Shows the direction. Simulations are the same; unless they are named, those that take minutes are left out.
     #[arg(long)]
     quick: bool,
 
@@ -126,6 +128,11 @@ impl Bench {
         })
     }
 
+    /// In the short form of everything what takes minutes is not simulated.
+    fn leaves_out(&self, table: &Table) -> bool {
+        self.quick && self.names.is_empty() && table.is_long()
+    }
+
     /// Those that are named, with the sides that are wanted.
     fn chosen(&self) -> Result<Vec<Experiment>> {
         let all = experiments::all();
@@ -145,7 +152,9 @@ impl Bench {
         };
         let wanted = all.into_iter().filter(named).map(|known| Experiment {
             live: known.live.filter(|_| !self.sim),
-            simulated: known.simulated.filter(|_| !self.live),
+            simulated: known
+                .simulated
+                .filter(|table| !self.live && !self.leaves_out(table)),
             ..known
         });
         Ok(wanted

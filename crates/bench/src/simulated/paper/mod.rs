@@ -60,6 +60,16 @@ pub struct Table {
     pub notes: &'static [&'static str],
 }
 
+/// Those that take minutes; the short form of all experiments leaves them out.
+const LONG: [&str; 4] = ["table-5", "figure-7", "figure-9-host", "figure-9-both"];
+
+impl Table {
+    /// Whether it takes minutes.
+    pub fn is_long(&self) -> bool {
+        LONG.contains(&self.name)
+    }
+}
+
 /// Simulates a table on so many threads.
 ///
 /// # Errors
