@@ -54,12 +54,14 @@ fn a_sequential_reader_and_an_idle_program_gain_nothing() {
     };
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
     let (_idle, idle) = workload("burner --mib 64");
-    for pid in [reader, idle] {
+    // How little it is depends on the machine.
+    let little: &[&str] = &["gains-nothing", "may-gain"];
+    for (pid, verdicts) in [(reader, little), (idle, &little[..1])] {
         let advice = advise(&machine, pid);
-        assert_ne!(advice["verdict"], "gains", "{advice:#}");
+        let verdict = advice["verdict"].as_str().unwrap_or_default();
+        assert!(verdicts.contains(&verdict), "{advice:#}");
         assert!(commands(&advice).is_empty(), "{advice:#}");
     }
-    assert_eq!(advise(&machine, idle)["verdict"], "gains-nothing");
 }
 
 #[test]
