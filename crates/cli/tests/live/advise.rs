@@ -54,12 +54,14 @@ fn a_sequential_reader_and_an_idle_program_gain_nothing() {
     };
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
     let (_idle, idle) = workload("burner --mib 64");
-    for pid in [reader, idle] {
+    // How little it is depends on the machine.
+    let little: &[&str] = &["gains-nothing", "may-gain"];
+    for (pid, verdicts) in [(reader, little), (idle, &little[..1])] {
         let advice = advise(&machine, pid);
-        assert_ne!(advice["verdict"], "gains", "{advice:#}");
+        let verdict = advice["verdict"].as_str().unwrap_or_default();
+        assert!(verdicts.contains(&verdict), "{advice:#}");
         assert!(commands(&advice).is_empty(), "{advice:#}");
     }
-    assert_eq!(advise(&machine, idle)["verdict"], "gains-nothing");
 }
 
 #[test]
@@ -77,19 +79,25 @@ fn advice_changes_nothing() {
     };
     // Huge pages and base pages, some of them empty.
     let (mut program, pid) = workload("bloat --mib 64 --pages huge");
-    let flags = || -> Vec<String> {
+    // Its threads have mappings of their own, which come and go.
+    let advised = || {
         let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("reads");
-        let lines = smaps.lines().filter(|line| line.starts_with("VmFlags"));
-        lines.map(str::to_owned).collect()
+        let flags = smaps.lines().filter(|line| line.starts_with("VmFlags"));
+        flags.filter(|flags| flags.contains(" hg")).count()
     };
-    let before = (read(), flags(), memory(&mut program));
+    let (rss_bytes, huge_bytes) = memory(&mut program);
+    let before = (read(), advised());
+    assert!(before.1 > 0 && huge_bytes > 0);
     let advice = advise(&machine, pid);
     let wasted = findings(&advice, "wastes");
     assert!(
         wasted[0]["zero_percent"].as_f64() > Some(10.0),
         "{advice:#}"
     );
-    assert_eq!((read(), flags(), memory(&mut program)), before);
+    assert_eq!((read(), advised()), before);
+    let (rss_after, huge_after) = memory(&mut program);
+    assert_eq!(huge_after, huge_bytes);
+    assert!(rss_after.abs_diff(rss_bytes) < 1 << 20, "{rss_after} bytes");
     assert_unharmed(&mut program);
     let left: Vec<_> = fs::read_dir(&machine.state)
         .expect("is there")

@@ -1,6 +1,7 @@
 //! `hawkeye advise`: what huge pages would be to a process. Measures, and changes nothing.
 
 mod facts;
+mod finding;
 mod findings;
 mod measuring;
 mod remedies;
@@ -9,7 +10,7 @@ mod text;
 use anyhow::Result;
 use clap::Args;
 use facts::Facts;
-use findings::{Advice, Finding};
+use finding::{Advice, Finding};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::process::ExitCode;

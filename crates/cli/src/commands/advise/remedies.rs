@@ -1,7 +1,7 @@
 //! The commands that would change what was found. Nothing here is carried out.
 
 use super::facts::Facts;
-use super::findings::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 use hawkeye_linux::surroundings::Allocator;
 use serde::Serialize;
 

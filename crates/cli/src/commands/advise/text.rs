@@ -1,7 +1,7 @@
 //! Findings as sentences.
 
 use super::facts::{Cost, Facts, NotMeasured};
-use super::findings::{Advice, Finding, Verdict, WORTH_PERCENT};
+use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
 use super::remedies::Takes;
 use crate::words;
 use hawkeye_policy::OverheadSource;

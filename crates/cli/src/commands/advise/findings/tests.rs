@@ -1,7 +1,7 @@
-use super::super::facts::{Group, Zeros};
+use super::super::facts::{Cost, Group, Zeros};
 use super::*;
 use hawkeye_linux::surroundings::{Allocator, Settings, Surroundings};
-use hawkeye_policy::{Identity, OverheadSource};
+use hawkeye_policy::{Identity, MemoryUse, OverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 

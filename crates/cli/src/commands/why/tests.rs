@@ -1,0 +1,181 @@
+use super::*;
+use hawkeye_policy::{CoverageSource, PageOrder, RegionAddr};
+
+#[test]
+fn addresses_are_hexadecimal_or_decimal() {
+    assert_eq!(address("0x7f2a40000000"), Ok(0x7f2a_4000_0000));
+    assert_eq!(address("4096"), Ok(4096));
+    for bad in ["", "0x", "7f2a", "-1", "0xffffffffffffffff", "1e9"] {
+        assert!(address(bad).is_err(), "{bad}");
+    }
+}
+
+fn redis() -> ProcessStatus {
+    ProcessStatus {
+        pid: 4711,
+        name: "redis-server".into(),
+        cgroup: Some("/system.slice/redis.service".into()),
+        rss_bytes: 4 << 30,
+        huge_bytes: 1 << 30,
+        promoted: 512,
+        last_reason: Some("bucket 9: 480 of 512 base pages accessed".into()),
+        ..ProcessStatus::default()
+    }
+}
+
+#[test]
+fn a_process_is_explained_in_sentences() {
+    let why = Explanation::Process(Box::new(ProcessExplanation {
+        process: redis(),
+        sample: Some(SampleStatus {
+            age_s: 12.3,
+            source: CoverageSource::AccessBits,
+            accessed_pages: 100,
+            regions: 2048,
+            huge: 512,
+            candidates: 1500,
+            cooling_down: 0,
+            recovered: 0,
+            not_accessed: 36,
+        }),
+        kept_by: vec!["the machine uses 90 % of its memory".into()],
+        latest: vec![EntryView {
+            at_s: 75.0,
+            region: Some(0x7f2a_4000_0000),
+            text: "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed".into(),
+        }],
+    }));
+    let expected = "\
+Process 4711 (redis-server), cgroup /system.slice/redis.service:
+4.0 GiB resident, 1.0 GiB of it huge; promoted 512 regions, split 0, recovered 0
+bytes.
+What address translation costs it is not known (yet).
+The last reason to change anything: bucket 9: 480 of 512 base pages accessed.
+12 s ago it had 2048 regions of 2 MiB with memory: 512 huge, 1500 to be
+promoted, 36 not accessed.
+It is not promoted at the moment, because
+- the machine uses 90 % of its memory
+Lately:
+- at 1 min: 0x7f2a40000000 promoted in 0.4 ms: bucket 9: 480 of 512 base pages
+  accessed
+";
+    assert_eq!(text(&why), expected);
+}
+
+fn region(state: RegionState) -> RegionExplanation {
+    RegionExplanation {
+        process: redis(),
+        uptime_s: 100.0,
+        start: 0x7f2a_4000_0000,
+        end: 0x7f2a_4020_0000,
+        age_s: Some(3.0),
+        sample: None,
+        state,
+        bucket: None,
+        waiting: None,
+        ahead: None,
+        kept_by: Vec::new(),
+        latest: Vec::new(),
+        remembered_since_s: 40.0,
+    }
+}
+
+/// Without what is said of its process.
+fn said(region: RegionExplanation) -> String {
+    let text = text(&Explanation::Region(Box::new(region)));
+    text[text.find("Region").expect("is named")..].to_owned()
+}
+
+fn entry(at_s: f64, text: &str) -> EntryView {
+    EntryView {
+        at_s,
+        region: None,
+        text: text.into(),
+    }
+}
+
+#[test]
+fn a_region_that_is_not_eligible_says_what_is_mapped_there() {
+    let mut excluded = region(RegionState::Excluded {
+        why: "its owner said MADV_NOHUGEPAGE".into(),
+    });
+    excluded.kept_by = vec!["management is paused".into()];
+    let expected = "\
+Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said
+MADV_NOHUGEPAGE.
+The process was last read 3 s ago.
+Nothing was done to it in the last 1 min, as far back as is remembered.
+";
+    assert_eq!(said(excluded), expected);
+}
+
+#[test]
+fn a_region_that_waits_says_how_many_come_first_and_what_was_tried() {
+    let sample = RegionSample {
+        region: RegionAddr::containing(0x7f2a_4000_0000),
+        present: 500,
+        accessed: 480,
+        runs: 1,
+        written: 0,
+        zero_mapped: 0,
+        swapped: 0,
+        order: PageOrder::BASE,
+        walks_per_s: 1200,
+    };
+    let waits = RegionExplanation {
+        sample: Some(sample),
+        bucket: Some(9),
+        waiting: Some("bucket 9: 480 of 512 base pages accessed".into()),
+        ahead: Some(1500),
+        kept_by: vec!["the machine uses 90 % of its memory".into()],
+        latest: vec![
+            entry(10.0, "promoted in 0.4 ms: bucket 9"),
+            entry(
+                95.0,
+                "split, 512 KiB recovered in 0.5 ms: 128 zero base pages",
+            ),
+        ],
+        ..region(RegionState::Candidate)
+    };
+    let expected = "\
+Region 0x7f2a40000000-0x7f2a40200000: it was accessed and may be promoted.
+3 s ago 500 of its 512 base pages were present and 480 had been accessed (bucket
+9 of 0 to 9), causing about 1,200 page walks a second.
+It waits for its turn, after 1,500 other regions of its process: bucket 9: 480
+of 512 base pages accessed.
+It is not promoted at the moment, because
+- the machine uses 90 % of its memory
+The last decision, 5 s ago: split, 512 KiB recovered in 0.5 ms: 128 zero base
+pages.
+Before that:
+- 1 min ago: promoted in 0.4 ms: bucket 9
+";
+    assert_eq!(said(waits), expected);
+}
+
+#[test]
+fn a_huge_region_says_who_made_it_so() {
+    let made = RegionExplanation {
+        latest: vec![entry(88.0, "promoted in 0.4 ms: bucket 9")],
+        ..region(RegionState::Huge)
+    };
+    let made = said(made);
+    assert!(made.contains("one huge page maps it.\n"), "{made}");
+    assert!(made.ends_with("The last decision, 12 s ago: promoted in 0.4 ms: bucket 9.\n"));
+    assert!(!made.contains("keeps it"), "{made}");
+    assert!(said(region(RegionState::Huge)).contains("khugepaged"));
+    let refused = region(RegionState::CoolingDown {
+        remaining_s: 20.0,
+        errno: Some("EAGAIN".into()),
+    });
+    assert!(said(refused).contains("(EAGAIN): left alone for 20 s more"));
+}
+
+#[test]
+fn a_process_that_is_not_managed_is_a_sentence() {
+    let why = Explanation::NotManaged {
+        pid: 1,
+        why: "process 1 is not under management".into(),
+    };
+    assert_eq!(text(&why), "process 1 is not under management.\n");
+}
