@@ -18,12 +18,12 @@ class Kernel:
         self.tests, self.peers, self.doctor = {}, [], None
         self.runs = set()
         for part in ("doctor", "tests", "peers"):
-            self.read((Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
+            self.read(part, (Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
         if not (self.release and self.doctor and self.tests and self.peers):
             sys.exit(f"report: the results of {kernel} in {folder} are not whole")
         self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
 
-    def read(self, text):
+    def read(self, part, text):
         doctor = None
         for line in text.splitlines():
             line = line.rstrip("\r")
@@ -37,10 +37,10 @@ class Kernel:
                 self.runs.add(tuple(line.split()[1:]))
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
-            elif line.startswith("@test "):
+            elif line.startswith("@test ") and part == "tests":
                 _, name, outcome, _seconds, *why = line.split(" ", 4)
                 self.tests[name] = (outcome, " ".join(why).strip())
-            elif line.startswith("@peer "):
+            elif line.startswith("@peer ") and part == "peers":
                 about, who, what = (part.strip() for part in line.split("|", 2))
                 self.peers.append((about.split()[1], who, what))
 
@@ -194,8 +194,8 @@ def table(head, rows):
 
 def main():
     kernels = [Kernel(sys.argv[1], name) for name in sys.argv[2:]]
-    runs = sorted({run for kernel in kernels for run in kernel.runs}, key=lambda run: (run[1], run[0]))
-    when = " and ".join(f"{date} (commit {commit})" for commit, date in runs)
+    commits, dates = zip(*sorted({run for kernel in kernels for run in kernel.runs}))
+    when = f"{' and '.join(sorted(set(dates)))} (at {', '.join(sorted(set(commits)))})"
     names = [kernel.name for kernel in kernels]
 
     print("# What works on which kernel\n")

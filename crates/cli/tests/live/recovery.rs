@@ -1,6 +1,8 @@
 //! Bloat taken back, and what was freed left free.
 
-use crate::common::{assert_unharmed, machine, machine_with_remap, memory, until, workload};
+use crate::common::{
+    assert_unharmed, machine, machine_with_remap, memory, patience, until, workload,
+};
 use hawkeye_bench::live::manage;
 use hawkeye_bench::workload::Request;
 use hawkeye_linux::probe::{self, Extent};
@@ -130,7 +132,7 @@ fn regions_that_were_split_are_promoted_again() {
             pid,
             "hawkeye-g",
             settings,
-            Duration::from_secs(20),
+            Duration::from_secs(20) * patience(),
             |j| j.totals().promoted >= at_least,
         );
         promoted.expect("manages").journal

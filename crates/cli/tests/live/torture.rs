@@ -50,8 +50,9 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
         panic!("after {promoted} promotions and {split} splits: {end:?}");
     };
     eprintln!("{promoted} promoted, {split} split, {totals:?}");
+    let least = 100 / u64::from(patience());
     assert!(
-        promoted > 100 && split > 100,
+        promoted > least && split > least,
         "{promoted} promoted, {split} split"
     );
     assert!(program.finish().is_ok_and(|status| status.success()));
@@ -88,5 +89,7 @@ fn no_byte_changes_under_the_manager() {
     let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
     let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");
-    assert!(summary["promoted"].as_u64() > Some(10), "{summary}");
+    // The manager pauses after calls of more than 30 ms, which on emulated machines most are.
+    let least = if patience() > 1 { 1 } else { 11 };
+    assert!(summary["promoted"].as_u64() >= Some(least), "{summary}");
 }
