@@ -188,7 +188,7 @@
     for (let i = 0; i <= 20; i++)
       svg.append(make("rect", { x: width - RIGHT + 20, y: top + (20 - i) * 6, width: 18, height: 6, fill: `rgb(${shade(i / 20)})` }));
     svg.append(make("text", { x: width - RIGHT + 46, y: top + 9 }, most), make("text", { x: width - RIGHT + 46, y: top + 126 }, "0"));
-    svg.append(make("text", { x: width - RIGHT + 20, y: top + 150 }, "white: nothing mapped"));
+    svg.append(make("text", { x: width - RIGHT + 20, y: top + 150 }, "white: nothing seen"));
     marks(svg, p, y, r0, r1, top);
     hover(chart, (px, py) => {
       const t = timeAt(px), c = map.columns.findIndex(c => c.windows && t >= c.from_s && t <= c.to_s);
