@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// Show a recording: tables and maps of coverage as text, as figures, or as a page for a browser.
 ///
-/// FILE is what `hawkeye record`, --record of run, attach and sim run, or [recording] of the daemon has written: a file, a folder, or what
+/// FILE is what `hawkeye record`, --record of run, attach and sim run, or the daemon's recording has written: a file, a folder, or what
 /// one that was killed has left (FILE.part).
 ///
 /// Example: hawkeye report redis.parquet --html redis.html
