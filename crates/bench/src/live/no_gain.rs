@@ -43,7 +43,7 @@ const SUBJECTS: [(&str, Subject); 3] = [
     ("idle Redis", Subject::IdleRedis),
 ];
 
-/// 1 GiB each, two minutes under management with default settings.
+/// 1 GiB each, 45 s under management with default settings.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -54,7 +54,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Full => Sizes {
             mib: 1024,
             turn: Duration::from_millis(500),
-            lengths: [Duration::from_secs(20), Duration::from_secs(60)],
+            lengths: [Duration::from_secs(15), Duration::from_secs(45)],
         },
     };
     need_bytes(3 * (sizes.mib << 20))?;

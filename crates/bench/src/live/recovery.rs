@@ -26,7 +26,7 @@ const SAME: [System; 4] = [
     System::HawkeyeG,
     System::Hawkeye,
 ];
-const OWN: [System; 3] = [System::ThpShipped, System::ThpPaced, System::Hawkeye];
+const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
 /// A program has recovered when it has so much of what huge pages can gain, in per cent.
 const RECOVERED_PERCENT: f64 = 80.0;
 const STEP: Duration = Duration::from_millis(300);

@@ -40,8 +40,8 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             keys: 700_000,
             requests: 600_000,
             turns: 15,
-            settle: Duration::from_secs(60),
-            short: Duration::from_secs(60),
+            settle: Duration::from_secs(30),
+            short: Duration::from_secs(30),
         },
     };
     need_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
