@@ -18,7 +18,7 @@ use hawkeye_manager::config::{
     Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
 };
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::Watching;
+use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
@@ -113,7 +113,7 @@ impl Session {
             learn: false,
             record: Some(place),
         };
-        Self::take_over(signals, Box::new(Watching), wanted, purpose)
+        Self::take_over(signals, Box::new(NoPromotion::WATCHING), wanted, purpose)
     }
 
     fn take_over(

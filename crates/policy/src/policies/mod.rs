@@ -7,7 +7,6 @@ pub mod ingens;
 pub mod linux;
 mod members;
 pub mod none;
-pub mod watching;
 
 pub use hawkeye::{Hawkeye, HawkeyeSettings};
 pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
@@ -15,7 +14,6 @@ pub use hawkeye_pmu::{HawkeyePmu, HawkeyePmuSettings};
 pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxOrder, LinuxSettings, Pace};
 pub use none::NoPromotion;
-pub use watching::Watching;
 
 use crate::average::CoverageAverage;
 use crate::policy::Policy;
@@ -50,7 +48,7 @@ const POLICIES: [(&str, Make); 6] = [
     }),
     (Ingens::NAME, |s| Box::new(Ingens::new(s.ingens))),
     (LinuxOrder::NAME, |s| Box::new(LinuxOrder::new(s.linux))),
-    (NoPromotion::NAME, |_| Box::new(NoPromotion)),
+    (NoPromotion::NAME, |_| Box::new(NoPromotion::BLIND)),
 ];
 
 /// No policy has this name.

@@ -1,4 +1,4 @@
-//! No promotion at all: the baseline that shows what managing costs.
+//! No promotion at all: the baseline that shows what managing costs, and what those use who only look.
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
@@ -7,12 +7,24 @@ use crate::policy::{Needs, Policy};
 use std::time::Duration;
 
 /// Never promotes anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoPromotion;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPromotion {
+    needs: Needs,
+}
 
 impl NoPromotion {
     /// Its name on the command line.
     pub const NAME: &'static str = "none";
+
+    /// Looks at nothing either.
+    pub const BLIND: Self = Self {
+        needs: Needs::Nothing,
+    };
+
+    /// Wants to see coverage and overhead: for those who measure and change nothing (`hawkeye record`).
+    pub const WATCHING: Self = Self {
+        needs: Needs::CoverageAndOverhead,
+    };
 }
 
 impl Policy for NoPromotion {
@@ -21,7 +33,7 @@ impl Policy for NoPromotion {
     }
 
     fn needs(&self) -> Needs {
-        Needs::Nothing
+        self.needs
     }
 
     fn observe(&mut self, _observation: &Observation) {}
@@ -39,9 +51,12 @@ mod tests {
     use crate::testing::{at, observation, sample};
 
     #[test]
-    fn promotes_nothing() {
-        let mut policy = NoPromotion;
-        policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
-        assert_eq!(policy.next_promotion(at(1000)), None);
+    fn promotes_nothing_whatever_it_sees() {
+        for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
+            policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
+            assert_eq!(policy.next_promotion(at(1000)), None);
+        }
+        let needs = NoPromotion::WATCHING.needs();
+        assert!(needs.coverage() && needs.overhead());
     }
 }
