@@ -4,6 +4,7 @@
 //! times.
 
 use super::error::BenchError;
+use super::programs::die_with_us;
 use super::programs::packages;
 use crate::workload::Workload;
 use cpio::newc::{Builder, ModeFileType};
@@ -68,6 +69,8 @@ impl Guest {
              -- --library-path /{LIBRARIES} /program workload {words}"
         ));
         command.stderr(Stdio::inherit());
+        hawkeye_linux::stop::let_signals_through(&mut command);
+        die_with_us(&mut command);
         Ok(Workload::spawn_behind_terminal(command)?)
     }
 }

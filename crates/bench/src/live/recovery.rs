@@ -112,9 +112,10 @@ fn compare(
             reached.unwrap_or(f64::INFINITY),
             "s",
             format!(
-                "{:.0} % of {:.0} % in the end; {} promotions saved {:.1} ms each; {:.1} % of a core",
+                "{:.0} % of {:.0} % in the end ({:.0} % of memory huge for that); {} promotions saved {:.1} ms each; {:.1} % of a core",
                 curve.end_percent(),
                 curve.achievable_percent(),
+                curve.huge_percent,
                 promoting.promoted,
                 curve.saved_ms_per_promotion(),
                 promoting.cpu_percent(),
@@ -148,7 +149,7 @@ fn race(
     sizes: Sizes,
 ) -> Result<(Curve, Promoting), BenchError> {
     system.prepare(host)?;
-    let _fragmented = match sizes.fragmented {
+    let fragmented = match sizes.fragmented {
         true => Some(Fragmented::new(host)?),
         false => None,
     };
@@ -160,13 +161,16 @@ fn race(
         let enough = || failed.load(Ordering::Relaxed);
         system.promote(host, pid, pace, sizes.length, enough)
     })?;
-    promote_all(pid)?;
+    // What follows is the yardstick: nothing may keep it from being all huge.
+    drop(fragmented);
+    let huge_percent = promote_all(pid)?;
     let huge_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
     let curve = Curve {
         base_per_cpu_s,
         huge_per_cpu_s,
         moments,
         promoted: promoting.promoted,
+        huge_percent,
     };
     Ok((curve, promoting))
 }

@@ -1,7 +1,7 @@
 //! A Redis server of our own on a unix socket, asked by Redis' own programs.
 
 use super::error::BenchError;
-use super::programs::packages;
+use super::programs::{die_with_us, packages};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,6 +57,7 @@ impl RedisServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         hawkeye_linux::stop::let_signals_through(&mut command);
+        die_with_us(&mut command);
         let child = command
             .spawn()
             .map_err(|source| program_error("redis-server", source))?;

@@ -32,6 +32,13 @@ pub fn watch<T>(
     step: Duration,
     work: impl FnOnce(&AtomicBool) -> Result<T, BenchError>,
 ) -> Result<(T, Vec<Moment>), BenchError> {
+    /// Says that it is over, also where the work panics.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
@@ -39,8 +46,10 @@ pub fn watch<T>(
             failed.store(watched.is_err(), Ordering::Relaxed);
             watched
         });
-        let worked = work(&failed);
-        over.store(true, Ordering::Relaxed);
+        let worked = {
+            let _over = Over(&over);
+            work(&failed)
+        };
         let watched = watching.join();
         let watched = watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok((worked?, watched?))

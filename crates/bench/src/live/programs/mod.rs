@@ -22,6 +22,7 @@ mod testing;
 
 pub use hot::Hot;
 pub use latency::{Latencies, Pace};
+pub(super) use server::die_with_us;
 
 use super::error::BenchError;
 use super::host::Host;

@@ -150,7 +150,7 @@ impl Program for Server {
 }
 
 /// Has the server end with the thread that starts it, even where that is killed: it holds gigabytes.
-pub(super) fn die_with_us(command: &mut Command) {
+pub(in crate::live) fn die_with_us(command: &mut Command) {
     // SAFETY: between fork and exec nothing is done but one system call.
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));

@@ -14,7 +14,12 @@ pub struct Curve {
     pub moments: Vec<Moment>,
     /// Regions that became huge meanwhile.
     pub promoted: u64,
+    /// How much of its memory was huge in the end, in per cent.
+    pub huge_percent: f64,
 }
+
+/// Where huge pages gain less than this, in per cent, shares of it are noise.
+const LEAST_ACHIEVABLE_PERCENT: f64 = 2.0;
 
 /// Moments that a smoothed one is the median of.
 const SMOOTHED: usize = 5;
@@ -25,8 +30,11 @@ impl Curve {
         (self.huge_per_cpu_s / self.base_per_cpu_s - 1.0) * 100.0
     }
 
-    /// The share of that over time, in per cent, each the median of five moments.
+    /// The share of that over time, in per cent, each the median of five moments; none where there is next to nothing to gain.
     pub fn shares_percent(&self) -> Vec<(f64, f64)> {
+        if self.achievable_percent() < LEAST_ACHIEVABLE_PERCENT {
+            return Vec::new();
+        }
         let gap = self.huge_per_cpu_s - self.base_per_cpu_s;
         let windows = self.moments.windows(SMOOTHED);
         let shares = windows.map(|moments| {
@@ -89,6 +97,7 @@ mod tests {
             huge_per_cpu_s: 200.0,
             moments: moments.collect(),
             promoted,
+            huge_percent: 100.0,
         }
     }
 
@@ -98,6 +107,14 @@ mod tests {
         assert_eq!(curve(20.0, 1).reached_s(80.0), None);
         assert_eq!(curve(4.0, 1).end_percent(), 100.0);
         assert_eq!(curve(4.0, 1).achievable_percent(), 100.0);
+    }
+
+    #[test]
+    fn where_nothing_is_to_be_gained_nothing_is_recovered() {
+        let mut idle = curve(4.0, 1);
+        idle.huge_per_cpu_s = 101.0;
+        assert_eq!(idle.reached_s(80.0), None);
+        assert_eq!(idle.end_percent(), 0.0);
     }
 
     #[test]
