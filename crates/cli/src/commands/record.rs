@@ -20,9 +20,11 @@ use std::time::Duration;
 /// ended. `hawkeye report FILE` shows it, `hawkeye sim run --recording FILE` tries other policies on it, and docs/recordings.md
 /// tells how to query it. Whoever is killed leaves all but the last minute in FILE.part, which `report` reads too; what was at FILE before is
 /// FILE.1 then.
-///
-/// Example: hawkeye record $(pidof redis-server) -o redis.parquet --length 600
 #[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye record $(pidof redis-server) -o redis.parquet --length 600
+`hawkeye help record` says more.")]
 pub struct Record {
     /// Processes to look at.
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]

@@ -12,9 +12,11 @@ use std::process::ExitCode;
 ///
 /// FILE is what `hawkeye record`, --record of run, attach and sim run, or the daemon's recording has written: a file, a folder, or what
 /// one that was killed has left (FILE.part).
-///
-/// Example: hawkeye report redis.parquet --html redis.html
 #[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye report redis.parquet --html redis.html
+`hawkeye help report` says more.")]
 pub struct Report {
     /// The recording.
     #[arg(value_name = "FILE")]
