@@ -121,6 +121,7 @@ fn compare(
                 promoting.cpu_percent(),
             ),
         );
+        report.tell_last();
         if pace == Pace::Own && system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }

@@ -18,6 +18,22 @@ pub struct Row {
     pub beside: String,
 }
 
+impl Row {
+    /// The figure with as many decimals as it has meaning.
+    fn value_text(&self) -> String {
+        if !self.value.is_finite() {
+            return "never".to_owned();
+        }
+        let decimals = match self.value.abs() {
+            v if v >= 100.0 => 0,
+            v if v >= 10.0 => 1,
+            v if v >= 0.1 => 2,
+            _ => 3,
+        };
+        format!("{:.decimals$}", self.value)
+    }
+}
+
 /// What an experiment found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
@@ -98,6 +114,17 @@ impl Report {
         self.managing.add(cpu, wall);
     }
 
+    /// Says on standard error what was found last: for experiments that take long.
+    pub fn tell_last(&self) {
+        if let Some(row) = self.rows.last() {
+            let value = row.value_text();
+            eprintln!(
+                "hawkeye: {}: {} {value} {}, {}",
+                self.name, row.what, row.unit, row.beside
+            );
+        }
+    }
+
     /// Adds a sentence.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
@@ -114,17 +141,7 @@ impl fmt::Display for Report {
             .max()
             .unwrap_or(0);
         for row in &self.rows {
-            let decimals = match row.value.abs() {
-                v if v >= 100.0 => 0,
-                v if v >= 10.0 => 1,
-                v if v >= 0.1 => 2,
-                _ => 3,
-            };
-            let value = if row.value.is_finite() {
-                format!("{:.decimals$}", row.value)
-            } else {
-                "never".to_owned()
-            };
+            let value = row.value_text();
             writeln!(
                 f,
                 "  {:width$}  {value:>9} {:<10} {}",
