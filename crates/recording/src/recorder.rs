@@ -151,7 +151,12 @@ impl Recorder {
         self.finished.push_back((place, length));
         while self.bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
-                fs::remove_file(&oldest).map_err(failed(&oldest))?;
+                match fs::remove_file(&oldest) {
+                    // Somebody else has made room.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => tracing::warn!("can't remove {}: {error}", oldest.display()),
+                    Ok(()) => {}
+                }
             }
         }
         Ok(())

@@ -285,6 +285,25 @@ fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
 }
 
 #[test]
+fn a_part_that_somebody_removed_costs_nothing() {
+    let folder = folder("removed");
+    let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("begins");
+    minutes(&mut recorder, 2);
+    std::fs::remove_file(folder.join("00000000.parquet")).expect("there");
+    recorder.finish().expect("ends");
+    let kept = rows_at(&folder);
+    assert_eq!(kept.len(), 6 * 3);
+    assert_eq!(parts_in(&folder), ["00000001.parquet"]);
+}
+
+/// The names of what is in a folder.
+fn parts_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("readable");
+    let names = entries.map(|entry| entry.expect("readable").file_name());
+    names.map(|n| n.to_string_lossy().into_owned()).collect()
+}
+
+#[test]
 fn a_part_that_is_damaged_is_named() {
     let path = folder("damaged").join("r.parquet");
     let mut recorder = Recorder::begin(&path, about()).expect("begins");
