@@ -33,12 +33,33 @@ pub struct Recorder {
     finished: VecDeque<(PathBuf, u64)>,
     most_bytes: u64,
     last: Duration,
+    /// Rows that were taken and could not be kept.
+    lost_rows: u64,
 }
 
 struct Part {
     writer: RecordingWriter<BufWriter<File>>,
     place: PathBuf,
     began: Duration,
+    rows: u64,
+}
+
+impl Part {
+    /// Makes it a file of its own, and says how long that is.
+    fn finish(self) -> Result<u64, RecordingError> {
+        let place = self.place;
+        let file = self.writer.finish()?.into_inner();
+        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
+        file.sync_data().map_err(failed(&place))?;
+        let length = file.metadata().map_err(failed(&place))?.len();
+        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        Ok(length)
+    }
+}
+
+/// Removes what is written of a part. What can't be removed is no part, and written over by the next.
+fn discard(place: &Path) {
+    let _ = fs::remove_file(beside(place, ".tmp"));
 }
 
 impl Recorder {
@@ -73,6 +94,7 @@ impl Recorder {
             finished: VecDeque::new(),
             most_bytes: u64::MAX,
             last: Duration::ZERO,
+            lost_rows: 0,
         })
     }
 
@@ -100,13 +122,14 @@ impl Recorder {
             finished,
             most_bytes,
             last: Duration::ZERO,
+            lost_rows: 0,
         })
     }
 
     /// Adds a row. One that is earlier than another before it is taken to be as late.
     ///
     /// # Errors
-    /// It can't be written.
+    /// It can't be written, or the minute before it can't be ended; `abandon_part` says how much is lost beside it.
     pub fn write(&mut self, mut row: Row) -> Result<(), RecordingError> {
         self.last = self.last.max(row.at());
         row.set_at(self.last);
@@ -120,33 +143,38 @@ impl Recorder {
                 let file = beside(&place, ".tmp");
                 let file = File::create(&file).map_err(failed(&file))?;
                 self.open.insert(Part {
-                    writer: RecordingWriter::new(BufWriter::new(file), &self.about)?,
+                    writer: RecordingWriter::new(BufWriter::new(file), &self.about)
+                        .inspect_err(|_| discard(&place))?,
                     place,
                     began: self.last,
+                    rows: 0,
                 })
             }
         };
-        part.writer.write(&row)
+        part.writer.write(&row)?;
+        part.rows += 1;
+        Ok(())
     }
 
-    /// Gives up what is written of the minute, after an error.
-    pub fn abandon_part(&mut self) {
+    /// Gives up what is written of the minute, after an error. Returns how many rows are lost by that: those of which `write` said that
+    /// they were written.
+    pub fn abandon_part(&mut self) -> u64 {
         if let Some(part) = self.open.take() {
-            // What can't be removed is no part, and written over by the next.
-            let _ = fs::remove_file(beside(&part.place, ".tmp"));
+            discard(&part.place);
+            self.lost_rows += part.rows;
         }
+        std::mem::take(&mut self.lost_rows)
     }
 
     fn finish_part(&mut self) -> Result<(), RecordingError> {
         let Some(part) = self.open.take() else {
             return Ok(());
         };
-        let place = part.place;
-        let file = part.writer.finish()?.into_inner();
-        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
-        file.sync_data().map_err(failed(&place))?;
-        let length = file.metadata().map_err(failed(&place))?.len();
-        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        let (place, rows) = (part.place.clone(), part.rows);
+        let length = part.finish().inspect_err(|_| {
+            discard(&place);
+            self.lost_rows += rows;
+        })?;
         self.number += 1;
         self.finished.push_back((place, length));
         while self.bytes() > self.most_bytes && self.finished.len() > 1 {
@@ -183,14 +211,20 @@ impl Recorder {
 /// Makes one file of the parts in a folder, and removes that.
 fn join(folder: &Path, path: &Path, about: &About) -> Result<(), RecordingError> {
     let joined = folder.join("joined.tmp");
-    let file = File::create(&joined).map_err(failed(&joined))?;
+    join_into(&joined, folder, about).inspect_err(|_| {
+        let _ = fs::remove_file(&joined);
+    })?;
+    fs::rename(&joined, path).map_err(failed(path))?;
+    fs::remove_dir_all(folder).map_err(failed(folder))
+}
+
+fn join_into(joined: &Path, folder: &Path, about: &About) -> Result<(), RecordingError> {
+    let file = File::create(joined).map_err(failed(joined))?;
     let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
     for row in RecordingRows::over(about.clone(), parts(folder)?) {
         writer.write(&row?)?;
     }
     let file = writer.finish()?.into_inner();
-    let file = file.map_err(|error| failed(&joined)(error.into_error()))?;
-    file.sync_data().map_err(failed(&joined))?;
-    fs::rename(&joined, path).map_err(failed(path))?;
-    fs::remove_dir_all(folder).map_err(failed(folder))
+    let file = file.map_err(|error| failed(joined)(error.into_error()))?;
+    file.sync_data().map_err(failed(joined))
 }

@@ -296,6 +296,27 @@ fn a_part_that_somebody_removed_costs_nothing() {
     assert_eq!(parts_in(&folder), ["00000001.parquet"]);
 }
 
+#[test]
+fn a_part_that_cant_be_ended_leaves_nothing_and_is_counted() {
+    let folder = folder("full");
+    let mut recorder = Recorder::in_folder(&folder, u64::MAX, about()).expect("begins");
+    minutes(&mut recorder, 1);
+    // A folder in the way of the file.
+    let in_the_way = folder.join("00000000.parquet");
+    std::fs::create_dir(&in_the_way).expect("room");
+    let at = Duration::from_secs(60);
+    let row = rows_of(at, "redis", &sample(1, 1, 0)).remove(0);
+    assert!(recorder.write(row.clone()).is_err());
+    assert_eq!(recorder.abandon_part(), 6 * 3);
+    assert_eq!(parts_in(&folder), ["00000000.parquet"]);
+    // And it goes on.
+    std::fs::remove_dir(&in_the_way).expect("empty");
+    recorder.write(row).expect("written");
+    assert_eq!(recorder.abandon_part(), 1);
+    assert_eq!(parts_in(&folder), [""; 0]);
+    assert_eq!(recorder.abandon_part(), 0);
+}
+
 /// The names of what is in a folder.
 fn parts_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("readable");

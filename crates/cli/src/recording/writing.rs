@@ -164,13 +164,13 @@ fn write_all(
             }
             not_before = Duration::ZERO;
             if let Err(error) = recorder.write(row) {
+                let lost_rows = 1 + recorder.abandon_part();
                 let mut shared = lock(shared);
-                shared.lost_rows += 1;
+                shared.lost_rows += lost_rows;
                 shared.trouble = Some(error.to_string());
                 if !tries_again {
                     return Err(error);
                 }
-                recorder.abandon_part();
                 not_before = at + AGAIN_AFTER;
             }
         }
