@@ -64,7 +64,7 @@ fn discard(place: &Path) {
 
 impl Recorder {
     /// Begins a recording that is to be a file. What is at `path`, or what an earlier one that was killed has left there, is kept
-    /// as `FILE.1`, in place of what is there.
+    /// as `FILE.1`, in place of what is there, from when a minute of the new one is written. One that is dropped before leaves nothing.
     ///
     /// # Errors
     /// Nothing can be written there, or what is left of an earlier one can't be read.
@@ -73,16 +73,14 @@ impl Recorder {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
         }
         let folder = folder_of(path);
-        let older = beside(path, ".1");
         if folder.is_dir() {
             if parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
             } else {
                 let about = RecordingRows::of_parts(&folder)?.about().clone();
-                join(&folder, &older, &about)?;
+                keep_older(path)?;
+                join(&folder, path, &about)?;
             }
-        } else if path.is_file() {
-            fs::rename(path, &older).map_err(failed(&older))?;
         }
         fs::create_dir(&folder).map_err(failed(&folder))?;
         Ok(Self {
@@ -171,8 +169,15 @@ impl Recorder {
             return Ok(());
         };
         let (place, rows) = (part.place.clone(), part.rows);
-        let length = part.finish().inspect_err(|_| {
+        let done = part.finish().and_then(|length| {
+            if self.finished.is_empty() {
+                self.keep_older()?;
+            }
+            Ok(length)
+        });
+        let length = done.inspect_err(|_| {
             discard(&place);
+            let _ = fs::remove_file(&place);
             self.lost_rows += rows;
         })?;
         self.number += 1;
@@ -201,10 +206,42 @@ impl Recorder {
     /// It can't be written; the parts are still there then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
         self.finish_part()?;
-        match &self.path {
-            Some(path) => join(&self.folder, path, &self.about),
-            None => Ok(()),
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        if self.finished.is_empty() {
+            self.keep_older()?;
         }
+        join(&self.folder, path, &self.about)
+    }
+
+    /// Makes room for the file that this is to be.
+    fn keep_older(&self) -> Result<(), RecordingError> {
+        self.path.as_deref().map_or(Ok(()), keep_older)
+    }
+
+    /// Whether no row was taken yet.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_none() && self.finished.is_empty()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.abandon_part();
+        if self.path.is_some() {
+            // Only an empty one can be: finished parts stay.
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Keeps what is at a path as `FILE.1`.
+fn keep_older(path: &Path) -> Result<(), RecordingError> {
+    let older = beside(path, ".1");
+    match fs::rename(path, &older) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&older)(error)),
+        _ => Ok(()),
     }
 }
 

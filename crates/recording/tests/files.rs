@@ -254,6 +254,28 @@ fn what_is_ended_is_one_file_and_an_older_one_is_kept() {
 }
 
 #[test]
+fn one_that_never_was_leaves_everything_as_it_is() {
+    let folder = folder("mistyped");
+    let path = folder.join("r.parquet");
+    let mut recorder = Recorder::begin(&path, about()).expect("begins");
+    minutes(&mut recorder, 2);
+    recorder.finish().expect("ends");
+    for rows in [0, 1] {
+        let mut mistyped = Recorder::begin(&path, about()).expect("begins");
+        assert!(mistyped.is_empty());
+        minutes(&mut mistyped, rows);
+        assert_eq!(mistyped.is_empty(), rows == 0);
+        drop(mistyped);
+        assert_eq!(parts_in(&folder), ["r.parquet"]);
+        assert_eq!(rows_at(&path).len(), 2 * 6 * 3);
+    }
+    let empty = Recorder::begin(&path, about()).expect("begins");
+    empty.finish().expect("ends");
+    assert_eq!(rows_at(&path).len(), 0);
+    assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
+}
+
+#[test]
 fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
     let folder = folder("ring");
     let began = |minute: u64| About {
