@@ -307,6 +307,52 @@ fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
 }
 
 #[test]
+fn time_starts_with_the_oldest_row_that_is_kept() {
+    let folder = folder("rotated");
+    let mut recorder = Recorder::in_folder(&folder, u64::MAX, about()).expect("begins");
+    minutes(&mut recorder, 4);
+    recorder.finish().expect("ends");
+    for rotated in ["00000000.parquet", "00000001.parquet"] {
+        std::fs::remove_file(folder.join(rotated)).expect("there");
+    }
+    let restarted = About {
+        began: about().began.map(|t| t + Duration::from_secs(600)),
+        ..about()
+    };
+    let mut second = Recorder::in_folder(&folder, u64::MAX, restarted).expect("goes on");
+    minutes(&mut second, 1);
+    second.finish().expect("ends");
+    let rows = rows_at(&folder);
+    let first_and_last = rows.first().zip(rows.last());
+    let seconds = first_and_last.map(|(first, last)| (first.at().as_secs(), last.at().as_secs()));
+    // From the second minute on to the end of the first after the restart.
+    assert_eq!(seconds, Some((0, 600 + 50 - 120)));
+    let began = RecordingRows::open(&folder)
+        .expect("readable")
+        .about()
+        .began;
+    assert_eq!(
+        began,
+        about().began.map(|t| t + Duration::from_secs(120)),
+        "when the first of these rows was"
+    );
+}
+
+#[test]
+fn a_start_that_no_calendar_has_is_none() {
+    for (began_s, told) in [(253_402_300_799, true), (253_402_300_800, false)] {
+        let about = About {
+            began: Some(Duration::from_secs(began_s)),
+            ..about()
+        };
+        let writer = RecordingWriter::new(Vec::new(), &about).expect("memory can be written to");
+        let bytes = writer.finish().expect("finished");
+        let reader = RecordingReader::new(file(&bytes)).expect("readable");
+        assert_eq!(reader.about().began.is_some(), told);
+    }
+}
+
+#[test]
 fn a_part_that_somebody_removed_costs_nothing() {
     let folder = folder("removed");
     let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("begins");
