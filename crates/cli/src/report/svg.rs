@@ -3,6 +3,7 @@
 use super::figures::{ProcessFigures, Report};
 use super::heat::HeatMap;
 use super::series::Series;
+use crate::words;
 use hawkeye_bench::plot::{Content, Figure, Heat, Line, Panel};
 
 const TIME: &str = "time (s)";
@@ -16,6 +17,11 @@ pub fn figures(report: &Report) -> Vec<(String, Figure)> {
         .collect();
     figures.push(("machine".to_owned(), of_machine(report)));
     figures
+}
+
+/// What others chose as a name: control characters are none in XML.
+fn name(chosen: &str) -> String {
+    words::clipped(chosen, 64)
 }
 
 fn line(name: &str, series: &Series, unit: f64) -> Line {
@@ -65,7 +71,7 @@ fn of_process(process: &ProcessFigures) -> Figure {
         ],
     ));
     Figure {
-        title: format!("{} ({})", process.command, process.pid),
+        title: format!("{} ({})", name(&process.command), process.pid),
         panels,
     }
 }
@@ -73,7 +79,7 @@ fn of_process(process: &ProcessFigures) -> Figure {
 fn of_machine(report: &Report) -> Figure {
     let machine = &report.machine;
     Figure {
-        title: format!("memory of {}", report.host),
+        title: format!("memory of {}", name(&report.host)),
         panels: vec![
             lines(
                 "memory in use",

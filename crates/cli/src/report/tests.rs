@@ -166,6 +166,27 @@ fn names_of_others_do_no_harm_to_the_page() {
 }
 
 #[test]
+fn names_of_others_do_no_harm_to_terminals_and_figures() {
+    let mut rows = rows(1);
+    for row in &mut rows {
+        if let Row::Region(row) = row {
+            row.command = "redis\x1b[2J\0".into();
+        }
+    }
+    let mut report = summed(&rows);
+    for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
+        *name = "\x1b]0;x\x07\n".to_owned();
+    }
+    let text = Text(&report).to_string();
+    let svgs = figures(&report);
+    let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
+    for shown in svgs.map(|svg| svg.expect("drawn")).chain([text]) {
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!shown.contains(control), "{shown:?}");
+    }
+}
+
+#[test]
 fn however_long_a_recording_is_a_report_is_bounded() {
     let mut rows = rows(5_000);
     for n in 0..50_000u64 {
