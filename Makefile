@@ -3,7 +3,7 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test test-kernels build bench lint deb check-packages deps test-deps lint-deps clean
+.PHONY: help run test test-kernels build bench lint deb check-packages deps test-deps kernels-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -18,7 +18,7 @@ build: deps ## build target/release/hawkeye
 test: test-deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
 
-test-kernels: deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
+test-kernels: kernels-deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
 	@scripts/vm/test-kernels.sh
 
 bench: build ## measure on this machine, side by side in one run
@@ -44,6 +44,9 @@ deps: ## install the packages that building needs
 
 test-deps:
 	@scripts/install-deps.sh test
+
+kernels-deps:
+	@scripts/install-deps.sh kernels
 
 lint-deps:
 	@scripts/install-deps.sh lint

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|lint|deb|packages]: installs the Debian packages that building (and testing, linting, making the package, or
-# checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever the distribution.
+# install-deps.sh [test|kernels|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other kernels,
+# linting, making the package, or checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever
+# the distribution. Tests go on without programs that only some of them use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,21 +29,40 @@ need_cargo() {
   esac
 }
 
-# install PACKAGE...
-install() {
-  local root=()
+root=()
+
+# become_root PACKAGE...: dies where these can't be installed.
+become_root() {
   command -v apt-get >/dev/null ||
     die "apt-get is not here to install what is missing; install what Debian calls $* by other means."
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || die "neither root nor sudo is here to install what is missing: as root, run 'apt-get install $*'."
     root=(sudo)
   fi
+}
+
+# install PACKAGE...
+install() {
+  become_root "$@"
   echo "install-deps: installing $*" >&2
   local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
   # Where one source of several cannot be reached, the others may do.
   "${apt[@]}" update </dev/null >&2 || true
   "${apt[@]}" install -y --no-install-recommends "$@" </dev/null >&2 ||
     die "apt-get could not install $*; its own words are above."
+}
+
+# install_stopped PACKAGE...: as install, but no service of theirs is started: Debian asks this program before it starts one.
+install_stopped() {
+  local ask=/usr/sbin/policy-rc.d
+  become_root "$@"
+  if ! [ -e $ask ]; then
+    # shellcheck disable=SC2064
+    trap "${root[*]} rm -f $ask" EXIT
+    printf '#!/bin/sh\n# For the time of scripts/install-deps.sh: start nothing.\nexit 101\n' | "${root[@]}" tee $ask >/dev/null
+    "${root[@]}" chmod 755 $ask
+  fi
+  install "$@"
 }
 
 wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
@@ -60,18 +80,6 @@ need_header stdio.h libc6-dev
 need_header linux/bpf.h linux-libc-dev
 need_header gelf.h libelf-dev
 need_header zlib.h zlib1g-dev
-if [ "${1-}" = test ] && command -v apt-get >/dev/null; then
-  # The page that 'hawkeye report' writes is tried in it; without, that test is skipped.
-  need_command chromium chromium
-  # Programs that experiments measure.
-  need_command redis-server redis-server
-  need_command memcached memcached
-  need_command javac default-jdk-headless
-  installed postgresql || missing+=(postgresql)
-  installed libsparsehash-dev || missing+=(libsparsehash-dev)
-  need_command g++ g++
-  /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
-fi
 if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
@@ -80,9 +88,9 @@ fi
 case ${1-} in deb | packages)
   need_command dpkg-buildpackage dpkg-dev
   need_command dh debhelper
-  need_command python3 python3
   ;;
 esac
+case ${1-} in kernels | lint | deb | packages) need_command python3 python3 ;; esac
 if [ "${1-}" = packages ]; then
   need_command lintian lintian
   need_command mandoc mandoc
@@ -94,3 +102,19 @@ if [ "${1-}" = packages ]; then
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+if [ "${1-}" = test ]; then
+  missing=()
+  # The page that 'hawkeye report' writes is tried in it.
+  need_command chromium chromium
+  # Programs that experiments measure.
+  need_command redis-server redis-server
+  need_command memcached memcached
+  need_command javac default-jdk-headless
+  installed postgresql || missing+=(postgresql)
+  installed libsparsehash-dev || missing+=(libsparsehash-dev)
+  need_command g++ g++
+  /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
+  if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then
+    echo "install-deps: going on without ${missing[*]}: tests that use them are skipped." >&2
+  fi
+fi

@@ -153,9 +153,12 @@ fn a_sweep_has_a_line_for_each_value_and_system() {
 #[test]
 fn a_recording_is_made_and_replayed() {
     let folder = Folder::new("recording");
+    std::fs::write(folder.0.join("seen.parquet"), "an older one").expect("a file");
     folder.done(&format!(
         "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --record seen.parquet"
     ));
+    let kept = std::fs::read_to_string(folder.0.join("seen.parquet.1")).expect("it is kept");
+    assert_eq!(kept, "an older one");
     let table = folder.done(&format!(
         "run --system linux --recording seen.parquet {SMALL}"
     ));

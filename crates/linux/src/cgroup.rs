@@ -4,7 +4,7 @@ use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 /// Which cgroup hierarchy controls memory.
@@ -115,14 +115,21 @@ impl Groups {
     }
 }
 
-/// The cgroup that a process is in; `None` when it has ended.
+/// The cgroup that a process is in; `None` when it has ended, or is in one that can't be seen from here.
 fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
     let cgroups = Process::new(pid as i32).ok()?.cgroups().ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
     });
-    Some(own?.pathname.into())
+    seen_from_here(own?.pathname.into())
+}
+
+/// Paths are told from the root of the reader's cgroup namespace. One that leads out of it (`/../x`, of another container) is not below
+/// that root, whose limit is not its process's then.
+fn seen_from_here(path: PathBuf) -> Option<PathBuf> {
+    let leads_out = path.components().any(|part| part == Component::ParentDir);
+    (!leads_out).then_some(path)
 }
 
 /// What the cgroup of a process lets it page out yet, in bytes; `None` where nothing limits it. Version 1 limits memory and
@@ -324,6 +331,15 @@ mod tests {
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.usage("/a"), None);
         assert_eq!(groups.read(Duration::from_secs(2), &all), []);
+    }
+
+    #[test]
+    fn who_is_in_another_container_is_not_in_ours() {
+        let seen = |path: &str| seen_from_here(path.into());
+        assert_eq!(seen("/../../kubepods/pod1/redis"), None);
+        assert_eq!(seen("/.."), None);
+        assert_eq!(seen("/"), Some("/".into()));
+        assert_eq!(seen("/..app/x"), Some("/..app/x".into()));
     }
 
     #[test]

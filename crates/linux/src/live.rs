@@ -123,6 +123,11 @@ impl LinuxMachine {
         self.members.saw_thp_disabled()
     }
 
+    /// Calls into other processes that took longer than 30 ms.
+    pub fn slow_calls(&self) -> u64 {
+        self.calls.slow
+    }
+
     /// The most bytes seen that owners keep out by `MADV_NOHUGEPAGE`.
     pub fn refused_bytes(&self) -> u64 {
         self.refused_bytes

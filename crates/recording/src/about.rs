@@ -23,7 +23,19 @@ const KERNEL: &str = "hawkeye.kernel";
 const POLICY: &str = "hawkeye.policy";
 const BEGAN: &str = "hawkeye.began_unix_us";
 
+/// The first time that is no year of four digits, 10000-01-01, in seconds since 1970: not every library can tell it.
+const YEAR_10000_S: u64 = 253_402_300_800;
+
 impl About {
+    /// Of a recording of which so much was left out at its start.
+    pub(crate) fn later_by(self, time: Duration) -> Self {
+        let began = self.began.map(|began| began.saturating_add(time));
+        Self {
+            began: began.filter(can_be),
+            ..self
+        }
+    }
+
     pub(crate) fn pairs(&self) -> Vec<KeyValue> {
         let began = self.began.map(|began| began.as_micros().to_string());
         let pairs = [
@@ -44,7 +56,11 @@ impl About {
             host: text(HOST),
             kernel: text(KERNEL),
             policy: text(POLICY),
-            began: began.map(Duration::from_micros),
+            began: began.map(Duration::from_micros).filter(can_be),
         }
     }
+}
+
+fn can_be(began: &Duration) -> bool {
+    began.as_secs() < YEAR_10000_S
 }

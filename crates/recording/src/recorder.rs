@@ -33,17 +33,38 @@ pub struct Recorder {
     finished: VecDeque<(PathBuf, u64)>,
     most_bytes: u64,
     last: Duration,
+    /// Rows that were taken and could not be kept.
+    lost_rows: u64,
 }
 
 struct Part {
     writer: RecordingWriter<BufWriter<File>>,
     place: PathBuf,
     began: Duration,
+    rows: u64,
+}
+
+impl Part {
+    /// Makes it a file of its own, and says how long that is.
+    fn finish(self) -> Result<u64, RecordingError> {
+        let place = self.place;
+        let file = self.writer.finish()?.into_inner();
+        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
+        file.sync_data().map_err(failed(&place))?;
+        let length = file.metadata().map_err(failed(&place))?.len();
+        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        Ok(length)
+    }
+}
+
+/// Removes what is written of a part. What can't be removed is no part, and written over by the next.
+fn discard(place: &Path) {
+    let _ = fs::remove_file(beside(place, ".tmp"));
 }
 
 impl Recorder {
     /// Begins a recording that is to be a file. What is at `path`, or what an earlier one that was killed has left there, is kept
-    /// as `FILE.1`, in place of what is there.
+    /// as `FILE.1`, in place of what is there, from when a minute of the new one is written. One that is dropped before leaves nothing.
     ///
     /// # Errors
     /// Nothing can be written there, or what is left of an earlier one can't be read.
@@ -52,16 +73,14 @@ impl Recorder {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
         }
         let folder = folder_of(path);
-        let older = beside(path, ".1");
         if folder.is_dir() {
             if parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
             } else {
                 let about = RecordingRows::of_parts(&folder)?.about().clone();
-                join(&folder, &older, &about)?;
+                keep_older(path)?;
+                join(&folder, path, &about)?;
             }
-        } else if path.is_file() {
-            fs::rename(path, &older).map_err(failed(&older))?;
         }
         fs::create_dir(&folder).map_err(failed(&folder))?;
         Ok(Self {
@@ -73,6 +92,7 @@ impl Recorder {
             finished: VecDeque::new(),
             most_bytes: u64::MAX,
             last: Duration::ZERO,
+            lost_rows: 0,
         })
     }
 
@@ -100,13 +120,14 @@ impl Recorder {
             finished,
             most_bytes,
             last: Duration::ZERO,
+            lost_rows: 0,
         })
     }
 
     /// Adds a row. One that is earlier than another before it is taken to be as late.
     ///
     /// # Errors
-    /// It can't be written.
+    /// It can't be written, or the minute before it can't be ended; `abandon_part` says how much is lost beside it.
     pub fn write(&mut self, mut row: Row) -> Result<(), RecordingError> {
         self.last = self.last.max(row.at());
         row.set_at(self.last);
@@ -120,38 +141,55 @@ impl Recorder {
                 let file = beside(&place, ".tmp");
                 let file = File::create(&file).map_err(failed(&file))?;
                 self.open.insert(Part {
-                    writer: RecordingWriter::new(BufWriter::new(file), &self.about)?,
+                    writer: RecordingWriter::new(BufWriter::new(file), &self.about)
+                        .inspect_err(|_| discard(&place))?,
                     place,
                     began: self.last,
+                    rows: 0,
                 })
             }
         };
-        part.writer.write(&row)
+        part.writer.write(&row)?;
+        part.rows += 1;
+        Ok(())
     }
 
-    /// Gives up what is written of the minute, after an error.
-    pub fn abandon_part(&mut self) {
+    /// Gives up what is written of the minute, after an error. Returns how many rows are lost by that: those of which `write` said that
+    /// they were written.
+    pub fn abandon_part(&mut self) -> u64 {
         if let Some(part) = self.open.take() {
-            // What can't be removed is no part, and written over by the next.
-            let _ = fs::remove_file(beside(&part.place, ".tmp"));
+            discard(&part.place);
+            self.lost_rows += part.rows;
         }
+        std::mem::take(&mut self.lost_rows)
     }
 
     fn finish_part(&mut self) -> Result<(), RecordingError> {
         let Some(part) = self.open.take() else {
             return Ok(());
         };
-        let place = part.place;
-        let file = part.writer.finish()?.into_inner();
-        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
-        file.sync_data().map_err(failed(&place))?;
-        let length = file.metadata().map_err(failed(&place))?.len();
-        fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
+        let (place, rows) = (part.place.clone(), part.rows);
+        let done = part.finish().and_then(|length| {
+            if self.finished.is_empty() {
+                self.keep_older()?;
+            }
+            Ok(length)
+        });
+        let length = done.inspect_err(|_| {
+            discard(&place);
+            let _ = fs::remove_file(&place);
+            self.lost_rows += rows;
+        })?;
         self.number += 1;
         self.finished.push_back((place, length));
         while self.bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
-                fs::remove_file(&oldest).map_err(failed(&oldest))?;
+                match fs::remove_file(&oldest) {
+                    // Somebody else has made room.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => tracing::warn!("can't remove {}: {error}", oldest.display()),
+                    Ok(()) => {}
+                }
             }
         }
         Ok(())
@@ -168,24 +206,62 @@ impl Recorder {
     /// It can't be written; the parts are still there then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
         self.finish_part()?;
-        match &self.path {
-            Some(path) => join(&self.folder, path, &self.about),
-            None => Ok(()),
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        if self.finished.is_empty() {
+            self.keep_older()?;
         }
+        join(&self.folder, path, &self.about)
+    }
+
+    /// Makes room for the file that this is to be.
+    fn keep_older(&self) -> Result<(), RecordingError> {
+        self.path.as_deref().map_or(Ok(()), keep_older)
+    }
+
+    /// Whether no row was taken yet.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_none() && self.finished.is_empty()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.abandon_part();
+        if self.path.is_some() {
+            // Only an empty one can be: finished parts stay.
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Keeps what is at a path as `FILE.1`.
+fn keep_older(path: &Path) -> Result<(), RecordingError> {
+    let older = beside(path, ".1");
+    match fs::rename(path, &older) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&older)(error)),
+        _ => Ok(()),
     }
 }
 
 /// Makes one file of the parts in a folder, and removes that.
 fn join(folder: &Path, path: &Path, about: &About) -> Result<(), RecordingError> {
     let joined = folder.join("joined.tmp");
-    let file = File::create(&joined).map_err(failed(&joined))?;
+    join_into(&joined, folder, about).inspect_err(|_| {
+        let _ = fs::remove_file(&joined);
+    })?;
+    fs::rename(&joined, path).map_err(failed(path))?;
+    fs::remove_dir_all(folder).map_err(failed(folder))
+}
+
+fn join_into(joined: &Path, folder: &Path, about: &About) -> Result<(), RecordingError> {
+    let file = File::create(joined).map_err(failed(joined))?;
     let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
     for row in RecordingRows::over(about.clone(), parts(folder)?) {
         writer.write(&row?)?;
     }
     let file = writer.finish()?.into_inner();
-    let file = file.map_err(|error| failed(&joined)(error.into_error()))?;
-    file.sync_data().map_err(failed(&joined))?;
-    fs::rename(&joined, path).map_err(failed(path))?;
-    fs::remove_dir_all(folder).map_err(failed(folder))
+    let file = file.map_err(|error| failed(joined)(error.into_error()))?;
+    file.sync_data().map_err(failed(joined))
 }

@@ -9,13 +9,17 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A recording's rows, of one that was ended or of one that was not. Times are since the first of its parts began, also where a later
-/// one is of a manager that was started anew.
+/// A recording's rows, of one that was ended or of one that was not. Times of one that was not ended are since its first row, also where a
+/// later part is of a manager that was started anew: of a folder that keeps the newest, the start may be long ago.
 pub struct RecordingRows {
     about: About,
     unfinished: bool,
     reader: Option<Open>,
     rest: std::vec::IntoIter<PathBuf>,
+    /// What times are less than in the first part.
+    first_at: Duration,
+    /// When that began.
+    first_began: Option<Duration>,
 }
 
 struct Open {
@@ -33,10 +37,10 @@ impl RecordingRows {
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let folder = folder_of(path);
         if path.is_dir() {
-            return Self::of_parts(path);
+            return Self::since_first_row(path);
         }
         if !path.exists() && folder.is_dir() {
-            return Self::of_parts(&folder);
+            return Self::since_first_row(&folder);
         }
         let reader = RecordingReader::open(path)?;
         Ok(Self {
@@ -48,6 +52,20 @@ impl RecordingRows {
                 later: Duration::ZERO,
             }),
             rest: Vec::new().into_iter(),
+            first_at: Duration::ZERO,
+            first_began: None,
+        })
+    }
+
+    fn since_first_row(folder: &Path) -> Result<Self, RecordingError> {
+        // What is wrong with it is told when it is read.
+        let first_at = Self::of_parts(folder)?.find_map(Result::ok);
+        let first_at = first_at.map_or(Duration::ZERO, |row| row.at());
+        let rows = Self::of_parts(folder)?;
+        Ok(Self {
+            about: rows.about.clone().later_by(first_at),
+            first_at,
+            ..rows
         })
     }
 
@@ -64,10 +82,12 @@ impl RecordingRows {
 
     pub(crate) fn over(about: About, parts: Vec<PathBuf>) -> Self {
         Self {
+            first_began: about.began,
             about,
             unfinished: true,
             reader: None,
             rest: parts.into_iter(),
+            first_at: Duration::ZERO,
         }
     }
 
@@ -103,7 +123,7 @@ impl Iterator for RecordingRows {
             {
                 match reader.next() {
                     Some(Ok(mut row)) => {
-                        row.set_at(row.at() + *later);
+                        row.set_at((row.at() + *later).saturating_sub(self.first_at));
                         return Some(Ok(row));
                     }
                     Some(Err(error)) => {
@@ -120,7 +140,7 @@ impl Iterator for RecordingRows {
             let path = self.rest.next()?;
             match RecordingReader::open(&path) {
                 Ok(reader) => {
-                    let began = reader.about().began.zip(self.about.began);
+                    let began = reader.about().began.zip(self.first_began);
                     let later = began.map(|(own, first)| own.saturating_sub(first));
                     self.reader = Some(Open {
                         path,

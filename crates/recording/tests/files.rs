@@ -254,6 +254,28 @@ fn what_is_ended_is_one_file_and_an_older_one_is_kept() {
 }
 
 #[test]
+fn one_that_never_was_leaves_everything_as_it_is() {
+    let folder = folder("mistyped");
+    let path = folder.join("r.parquet");
+    let mut recorder = Recorder::begin(&path, about()).expect("begins");
+    minutes(&mut recorder, 2);
+    recorder.finish().expect("ends");
+    for rows in [0, 1] {
+        let mut mistyped = Recorder::begin(&path, about()).expect("begins");
+        assert!(mistyped.is_empty());
+        minutes(&mut mistyped, rows);
+        assert_eq!(mistyped.is_empty(), rows == 0);
+        drop(mistyped);
+        assert_eq!(parts_in(&folder), ["r.parquet"]);
+        assert_eq!(rows_at(&path).len(), 2 * 6 * 3);
+    }
+    let empty = Recorder::begin(&path, about()).expect("begins");
+    empty.finish().expect("ends");
+    assert_eq!(rows_at(&path).len(), 0);
+    assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
+}
+
+#[test]
 fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
     let folder = folder("ring");
     let began = |minute: u64| About {
@@ -282,6 +304,92 @@ fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
     assert_eq!(kept.first().map(|row| row.at().as_secs()), Some(0));
     assert_eq!(kept.last().map(|row| row.at().as_secs()), Some(110));
     assert_eq!(kept.len(), 2 * 6 * 3);
+}
+
+#[test]
+fn time_starts_with_the_oldest_row_that_is_kept() {
+    let folder = folder("rotated");
+    let mut recorder = Recorder::in_folder(&folder, u64::MAX, about()).expect("begins");
+    minutes(&mut recorder, 4);
+    recorder.finish().expect("ends");
+    for rotated in ["00000000.parquet", "00000001.parquet"] {
+        std::fs::remove_file(folder.join(rotated)).expect("there");
+    }
+    let restarted = About {
+        began: about().began.map(|t| t + Duration::from_secs(600)),
+        ..about()
+    };
+    let mut second = Recorder::in_folder(&folder, u64::MAX, restarted).expect("goes on");
+    minutes(&mut second, 1);
+    second.finish().expect("ends");
+    let rows = rows_at(&folder);
+    let first_and_last = rows.first().zip(rows.last());
+    let seconds = first_and_last.map(|(first, last)| (first.at().as_secs(), last.at().as_secs()));
+    // From the second minute on to the end of the first after the restart.
+    assert_eq!(seconds, Some((0, 600 + 50 - 120)));
+    let began = RecordingRows::open(&folder)
+        .expect("readable")
+        .about()
+        .began;
+    assert_eq!(
+        began,
+        about().began.map(|t| t + Duration::from_secs(120)),
+        "when the first of these rows was"
+    );
+}
+
+#[test]
+fn a_start_that_no_calendar_has_is_none() {
+    for (began_s, told) in [(253_402_300_799, true), (253_402_300_800, false)] {
+        let about = About {
+            began: Some(Duration::from_secs(began_s)),
+            ..about()
+        };
+        let writer = RecordingWriter::new(Vec::new(), &about).expect("memory can be written to");
+        let bytes = writer.finish().expect("finished");
+        let reader = RecordingReader::new(file(&bytes)).expect("readable");
+        assert_eq!(reader.about().began.is_some(), told);
+    }
+}
+
+#[test]
+fn a_part_that_somebody_removed_costs_nothing() {
+    let folder = folder("removed");
+    let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("begins");
+    minutes(&mut recorder, 2);
+    std::fs::remove_file(folder.join("00000000.parquet")).expect("there");
+    recorder.finish().expect("ends");
+    let kept = rows_at(&folder);
+    assert_eq!(kept.len(), 6 * 3);
+    assert_eq!(parts_in(&folder), ["00000001.parquet"]);
+}
+
+#[test]
+fn a_part_that_cant_be_ended_leaves_nothing_and_is_counted() {
+    let folder = folder("full");
+    let mut recorder = Recorder::in_folder(&folder, u64::MAX, about()).expect("begins");
+    minutes(&mut recorder, 1);
+    // A folder in the way of the file.
+    let in_the_way = folder.join("00000000.parquet");
+    std::fs::create_dir(&in_the_way).expect("room");
+    let at = Duration::from_secs(60);
+    let row = rows_of(at, "redis", &sample(1, 1, 0)).remove(0);
+    assert!(recorder.write(row.clone()).is_err());
+    assert_eq!(recorder.abandon_part(), 6 * 3);
+    assert_eq!(parts_in(&folder), ["00000000.parquet"]);
+    // And it goes on.
+    std::fs::remove_dir(&in_the_way).expect("empty");
+    recorder.write(row).expect("written");
+    assert_eq!(recorder.abandon_part(), 1);
+    assert_eq!(parts_in(&folder), [""; 0]);
+    assert_eq!(recorder.abandon_part(), 0);
+}
+
+/// The names of what is in a folder.
+fn parts_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("readable");
+    let names = entries.map(|entry| entry.expect("readable").file_name());
+    names.map(|n| n.to_string_lossy().into_owned()).collect()
 }
 
 #[test]

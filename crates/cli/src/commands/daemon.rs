@@ -79,6 +79,7 @@ impl Daemon {
             }
             let machine = manager.machine();
             seen.fill = machine.filled_ahead().map(fill_status);
+            seen.slow_calls = machine.slow_calls();
             // It reads some files.
             if machine.now() >= sizes_due {
                 sizes_due = machine.now() + SIZES_EVERY;

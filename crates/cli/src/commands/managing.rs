@@ -308,10 +308,11 @@ impl Managed {
     /// Shows the summary, and writes it where the options say; ends the recording.
     pub fn report(mut self, options: &ManagingOptions) -> Result<()> {
         eprint!("{}", self.summary);
+        let recorded = self.end_recording();
         if let Some(path) = &options.json {
             self.summary.write_json(path)?;
         }
-        self.end_recording()
+        recorded
     }
 
     /// Ends the recording, where there is one.

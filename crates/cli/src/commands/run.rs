@@ -58,7 +58,10 @@ impl Run {
         summary.program.system_s = used.system_s;
         summary.program.minor_faults = used.minor_faults;
         summary.program.rss_peak_bytes = summary.program.rss_peak_bytes.max(used.rss_peak_bytes);
-        managed.report(&self.options)?;
+        if let Err(error) = managed.report(&self.options) {
+            // The program is what was asked for, and its status is what its caller waits for.
+            eprintln!("hawkeye: {error:#}");
+        }
         Ok(ExitCode::from(code))
     }
 }

@@ -264,6 +264,7 @@ mod tests {
                     8
                 ],
             }),
+            slow_calls: 3,
             metrics: "127.0.0.1:9500".parse().ok(),
             journal: Some(JournalStatus {
                 path: "/var/log/hawkeye/journal.jsonl".into(),

@@ -54,6 +54,8 @@ pub struct Seen {
     pub fill: Option<FillStatus>,
     /// Pages by size.
     pub page_sizes: Option<SizesSeen>,
+    /// Calls into other processes that took longer than 30 ms.
+    pub slow_calls: u64,
 }
 
 /// Everything around the manager; it ends when this is dropped.
@@ -150,6 +152,7 @@ impl Daemon {
                 manager: manager.status(),
                 fill: seen.fill,
                 page_sizes: seen.page_sizes.clone(),
+                slow_calls: seen.slow_calls,
                 metrics: settings.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
             })),

@@ -71,6 +71,11 @@ impl Collector for Snapshot {
             "The longest call into another process so far.",
             status.longest_call_ms / 1e3,
         )?;
+        metrics.counter(
+            ("slow_calls", None),
+            "Calls into another process that took longer than 30 ms.",
+            self.0.slow_calls,
+        )?;
         self.totals(&mut metrics)?;
         if let Some(memory) = &status.memory {
             encode_memory(&mut metrics, memory)?;

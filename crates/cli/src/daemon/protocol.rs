@@ -95,6 +95,9 @@ pub struct DaemonStatus {
     /// Pages by size in managed processes; `None` where nobody is given other sizes than 4 KiB and 2 MiB.
     #[serde(default)]
     pub page_sizes: Option<SizesSeen>,
+    /// Calls into other processes that took longer than 30 ms, after which the manager backs off.
+    #[serde(default)]
+    pub slow_calls: u64,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
     /// Where the journal is written to.

@@ -38,13 +38,13 @@ impl Place {
     }
 }
 
-/// A recording that is being made.
+/// A recording that is being made. One that is dropped before anything was seen leaves what was at its place.
 pub struct Recording {
     place: Place,
     tap: Tap,
     bloat: Bloat,
     rows: Option<SyncSender<Vec<Row>>>,
-    thread: JoinHandle<Result<(), RecordingError>>,
+    thread: Option<JoinHandle<Result<(), RecordingError>>>,
     shared: Arc<Mutex<Shared>>,
     /// The trouble that the manager was told of.
     told: Option<String>,
@@ -53,6 +53,8 @@ pub struct Recording {
 #[derive(Debug, Default)]
 struct Shared {
     lost_rows: u64,
+    /// It is to be a recording, also where nothing was seen.
+    wanted: bool,
     trouble: Option<String>,
 }
 
@@ -87,7 +89,7 @@ impl Recording {
             tap: Tap::default(),
             bloat: Bloat::default(),
             rows: Some(rows),
-            thread,
+            thread: Some(thread),
             shared,
             told: None,
         })
@@ -134,8 +136,8 @@ impl Recording {
     /// # Errors
     /// Something of it could not be written.
     pub fn finish(mut self) -> Result<()> {
-        self.rows = None;
-        let ended = self.thread.join();
+        lock(&self.shared).wanted = true;
+        let ended = self.end().unwrap_or(Ok(Ok(())));
         let ended = ended.map_err(|_| anyhow!("the recording's thread has failed"))?;
         let path = self.place.path().display();
         ended.with_context(|| format!("the recording {path} is not whole"))?;
@@ -144,6 +146,21 @@ impl Recording {
             tracing::warn!("{lost} rows of the recording {path} are lost");
         }
         Ok(())
+    }
+
+    /// Waits for the thread; once.
+    fn end(&mut self) -> Option<thread::Result<Result<(), RecordingError>>> {
+        self.rows = None;
+        self.thread.take().map(JoinHandle::join)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(Ok(Err(error))) = self.end() {
+            let path = self.place.path().display();
+            tracing::warn!("the recording {path} is not whole: {error}");
+        }
     }
 }
 
@@ -164,19 +181,22 @@ fn write_all(
             }
             not_before = Duration::ZERO;
             if let Err(error) = recorder.write(row) {
+                let lost_rows = 1 + recorder.abandon_part();
                 let mut shared = lock(shared);
-                shared.lost_rows += 1;
+                shared.lost_rows += lost_rows;
                 shared.trouble = Some(error.to_string());
                 if !tries_again {
                     return Err(error);
                 }
-                recorder.abandon_part();
                 not_before = at + AGAIN_AFTER;
             }
         }
         if not_before.is_zero() {
             lock(shared).trouble = None;
         }
+    }
+    if recorder.is_empty() && !lock(shared).wanted {
+        return Ok(());
     }
     recorder.finish()
 }

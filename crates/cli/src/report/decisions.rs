@@ -47,6 +47,8 @@ pub struct Mark {
     /// The first of them.
     #[serde(flatten)]
     pub first: Decision,
+    /// Which of the report's processes, where it concerns one: process ids are used again.
+    pub process: Option<usize>,
     /// Which row of the map, where it concerns a region of one.
     pub row: Option<usize>,
     /// How many.
@@ -116,6 +118,7 @@ impl Collecting {
         let mark = self.marks.entry((column, process, band, row.event.clone()));
         let mark = mark.or_insert_with(|| Mark {
             first: decision.clone(),
+            process: None,
             row: place,
             count: 0,
         });
@@ -126,8 +129,9 @@ impl Collecting {
         self.latest.push_back(decision);
     }
 
-    /// How many, of which kinds (most frequent first), what to mark, and the latest.
-    pub fn finish(self) -> Decisions {
+    /// How many, of which kinds (most frequent first), what to mark, and the latest. `processes` are the report's, in its order.
+    pub fn finish(self, processes: &[ProcessId]) -> Decisions {
+        let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
         let kinds = self.kinds.into_iter();
         let mut kinds: Vec<Kind> = kinds
             .map(|((event, _), (count, last))| Kind {
@@ -137,10 +141,15 @@ impl Collecting {
             })
             .collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
+        let marks = self.marks.into_iter();
+        let marks = marks.map(|((_, process, ..), mark)| Mark {
+            process: process.and_then(|process| places.get(&process).copied()),
+            ..mark
+        });
         Decisions {
             total: self.total,
             kinds,
-            marks: self.marks.into_values().collect(),
+            marks: marks.collect(),
             latest: self.latest.into(),
         }
     }

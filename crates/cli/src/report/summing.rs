@@ -215,10 +215,11 @@ impl Summing {
     /// What it comes to.
     pub fn finish(mut self, about: &About, unfinished: bool, bad_rows: u64) -> Report {
         let processes = std::mem::take(&mut self.processes).into_iter();
-        let mut processes: Vec<ProcessFigures> = processes
-            .map(|(id, process)| process.finish(self.maps.remove(&id)))
+        let mut processes: Vec<(ProcessId, ProcessFigures)> = processes
+            .map(|(id, process)| (id, process.finish(self.maps.remove(&id))))
             .collect();
-        processes.sort_by_key(|p| (p.map.is_none(), Reverse(p.rss_peak_bytes), p.pid));
+        processes.sort_by_key(|(id, p)| (p.map.is_none(), Reverse(p.rss_peak_bytes), *id));
+        let (ids, processes): (Vec<_>, Vec<_>) = processes.into_iter().unzip();
         Report {
             host: about.host.clone(),
             kernel: about.kernel.clone(),
@@ -235,7 +236,7 @@ impl Summing {
                 fmfi: self.fmfi.finish(),
                 manager_cpu_percent: self.manager_cpu.finish(),
             },
-            decisions: self.decisions.finish(),
+            decisions: self.decisions.finish(&ids),
         }
     }
 }

@@ -3,19 +3,35 @@
 use super::figures::{ProcessFigures, Report};
 use super::heat::HeatMap;
 use super::series::Series;
+use crate::words;
 use hawkeye_bench::plot::{Content, Figure, Heat, Line, Panel};
+use std::collections::BTreeMap;
 
 const TIME: &str = "time (s)";
 const MIB: f64 = (1 << 20) as f64;
 
-/// Figures with the names of their files, without an ending.
+/// Figures with the names of their files, without an ending: of processes with one process id all but the first have a number after it.
 pub fn figures(report: &Report) -> Vec<(String, Figure)> {
     let shown = report.processes.iter().filter(|p| p.map.is_some());
-    let mut figures: Vec<_> = shown
-        .map(|p| (format!("process-{}", p.pid), of_process(p)))
-        .collect();
+    let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
+    let named = shown.map(|process| {
+        let pid = process.pid;
+        let number = with_pid.entry(pid).or_default();
+        *number += 1;
+        let name = match number {
+            1 => format!("process-{pid}"),
+            number => format!("process-{pid}-{number}"),
+        };
+        (name, of_process(process))
+    });
+    let mut figures: Vec<_> = named.collect();
     figures.push(("machine".to_owned(), of_machine(report)));
     figures
+}
+
+/// What others chose as a name: control characters are none in XML.
+fn name(chosen: &str) -> String {
+    words::clipped(chosen, 64)
 }
 
 fn line(name: &str, series: &Series, unit: f64) -> Line {
@@ -65,7 +81,7 @@ fn of_process(process: &ProcessFigures) -> Figure {
         ],
     ));
     Figure {
-        title: format!("{} ({})", process.command, process.pid),
+        title: format!("{} ({})", name(&process.command), process.pid),
         panels,
     }
 }
@@ -73,7 +89,7 @@ fn of_process(process: &ProcessFigures) -> Figure {
 fn of_machine(report: &Report) -> Figure {
     let machine = &report.machine;
     Figure {
-        title: format!("memory of {}", report.host),
+        title: format!("memory of {}", name(&report.host)),
         panels: vec![
             lines(
                 "memory in use",

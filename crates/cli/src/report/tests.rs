@@ -166,6 +166,58 @@ fn names_of_others_do_no_harm_to_the_page() {
 }
 
 #[test]
+fn processes_with_one_process_id_are_two() {
+    let mut rows = rows(4);
+    let later = |start_ticks| ProcessId {
+        pid: 7,
+        start_ticks,
+    };
+    let mut reused = rows.clone();
+    for row in &mut reused {
+        match row {
+            Row::Region(row) => row.process = later(10),
+            Row::Process(row) => (row.process, row.rss_bytes) = (later(10), 99 << 20),
+            Row::Decision(row) => row.process = Some((later(10), "redis-server".into())),
+            Row::Memory(_) => {}
+        }
+        row.set_at(row.at() + Duration::from_secs(300));
+    }
+    rows.extend(reused);
+    let report = summed(&rows);
+    let peaks: Vec<u64> = report.processes.iter().map(|p| p.rss_peak_bytes).collect();
+    assert_eq!(peaks, [99 << 20, 48 << 20]);
+    let marks = &report.decisions.marks;
+    assert_eq!(marks.len(), 8);
+    assert!(
+        (marks.iter()).all(|mark| mark.process == Some(usize::from(mark.first.at_s < 300.0))),
+        "{marks:?}"
+    );
+    let names: Vec<_> = figures(&report).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["process-7", "process-7-2", "machine"]);
+}
+
+#[test]
+fn names_of_others_do_no_harm_to_terminals_and_figures() {
+    let mut rows = rows(1);
+    for row in &mut rows {
+        if let Row::Region(row) = row {
+            row.command = "redis\x1b[2J\0".into();
+        }
+    }
+    let mut report = summed(&rows);
+    for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
+        *name = "\x1b]0;x\x07\n".to_owned();
+    }
+    let text = Text(&report).to_string();
+    let svgs = figures(&report);
+    let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
+    for shown in svgs.map(|svg| svg.expect("drawn")).chain([text]) {
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!shown.contains(control), "{shown:?}");
+    }
+}
+
+#[test]
 fn however_long_a_recording_is_a_report_is_bounded() {
     let mut rows = rows(5_000);
     for n in 0..50_000u64 {

@@ -10,6 +10,8 @@ use std::time::{Duration, UNIX_EPOCH};
 const MOST_PROCESSES: usize = 20;
 /// Kinds of decisions at the most.
 const MOST_KINDS: usize = 12;
+/// Characters of the machine's name, of its kernel's and of a policy's at the most.
+const MOST_NAME: usize = 64;
 /// Columns and lines of a map.
 const COLUMNS: usize = 60;
 const LINES: usize = 20;
@@ -34,9 +36,10 @@ impl fmt::Display for Text<'_> {
 }
 
 fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    write!(f, "{} of {}", words::duration(report.length_s), report.host)?;
+    let host = words::clipped(&report.host, MOST_NAME);
+    write!(f, "{} of {host}", words::duration(report.length_s))?;
     if !report.kernel.is_empty() {
-        write!(f, ", Linux {}", report.kernel)?;
+        write!(f, ", Linux {}", words::clipped(&report.kernel, MOST_NAME))?;
     }
     if let Some(began) = report.began_unix_s {
         let began = UNIX_EPOCH + Duration::from_secs_f64(began.max(0.0));
@@ -44,7 +47,7 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     match report.policy.as_str() {
         "none" => writeln!(f, "; nothing was changed.")?,
-        policy => writeln!(f, "; policy {policy}.")?,
+        policy => writeln!(f, "; policy {}.", words::clipped(policy, MOST_NAME))?,
     }
     if report.unfinished {
         writeln!(

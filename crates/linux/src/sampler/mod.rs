@@ -34,12 +34,18 @@ pub enum Sampler {
 pub struct CallTimes {
     /// The longest so far.
     pub longest: Duration,
+    /// How many took longer than `SLOW`.
+    pub slow: u64,
 }
+
+/// After calls that take longer the manager backs off.
+const SLOW: Duration = Duration::from_millis(30);
 
 impl CallTimes {
     /// Takes note of one call.
     pub fn note(&mut self, took: Duration) {
         self.longest = self.longest.max(took);
+        self.slow += u64::from(took > SLOW);
     }
 
     /// Runs one call and takes note of it.

@@ -4,6 +4,7 @@
 //! grew and where, how much of each region is in use, which parts are hot and when, and how much the process computed. What it can't know is
 //! chosen, for all recordings alike: `PAGE_NS`, `CYCLES`, and that accesses to a part are in proportion to its pages
 //! accessed (or to its page walks, where regions were probed for these alone). A part whose accessed pages lie in few runs is read in order, any other at random. Memory that was given back stays.
+//! What was seen in a window holds until the next one.
 //!
 //! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
 //! read.
@@ -100,11 +101,15 @@ impl Slot {
         }
     }
 
-    /// The program's own time in it, in seconds, as one thread's.
-    fn ideal_s(&self, every: Duration) -> f64 {
-        let windows = f64::from(self.windows.max(1));
-        let own = 1.0 - (self.overhead_percent / windows / 100.0).clamp(0.0, 0.99);
-        every.as_secs_f64() * (self.cpu_cores / windows).min(1.0) * own
+    /// The share of time in which it ran, as one thread, 0-1.
+    fn running(&self) -> f64 {
+        (self.cpu_cores / f64::from(self.windows.max(1))).clamp(0.0, 1.0)
+    }
+
+    /// The share of that which was the program's own, and not address translation's.
+    fn own(&self) -> f64 {
+        let overhead_percent = self.overhead_percent / f64::from(self.windows.max(1));
+        1.0 - (overhead_percent / 100.0).clamp(0.0, 0.99)
     }
 }
 
@@ -157,6 +162,15 @@ fn slot_of(at: Duration, every: Duration) -> u64 {
     (at.as_micros() / every.as_micros().max(1)) as u64
 }
 
+/// For how many spans of time each of these (ascending) stands: until the next one; the last for as many as two that follow each other
+/// the closest, as nobody knows when its process was gone.
+fn lengths(numbers: &[u64]) -> Vec<u64> {
+    let next = numbers.windows(2).map(|pair| pair[1] - pair[0]);
+    let mut lengths: Vec<u64> = next.collect();
+    lengths.push(lengths.iter().copied().min().unwrap_or(1));
+    lengths
+}
+
 /// Neighbouring regions, by number.
 fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -184,7 +198,8 @@ impl Seen {
         let stretch = total.div_ceil(STRETCHES).max(1);
         let mut filled = BTreeMap::new();
         let mut phases = Vec::new();
-        for slot in self.slots.values() {
+        let numbers: Vec<u64> = self.slots.keys().copied().collect();
+        for (slot, length) in self.slots.values().zip(lengths(&numbers)) {
             for (area, held) in areas.iter().enumerate() {
                 let new = slot.regions.range(held.clone());
                 let new = new.filter(|(number, _)| most.contains_key(*number));
@@ -196,7 +211,8 @@ impl Seen {
                     phases.push(fill(area, held, range, &most));
                 }
             }
-            phases.push(accesses(slot, &areas, stretch, every));
+            let span_s = every.as_secs_f64() * length as f64;
+            phases.extend(accesses(slot, &areas, stretch, span_s));
         }
         let areas = areas.iter().enumerate().map(|(number, area)| Area {
             name: number.to_string(),
@@ -232,8 +248,8 @@ fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, 
     }
 }
 
-/// What was accessed in a span of time; a pause where nothing was.
-fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, every: Duration) -> Phase {
+/// What was accessed in so many seconds, and a pause for the rest of them.
+fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec<Phase> {
     let mut streams = Vec::new();
     for (area, held) in areas.iter().enumerate() {
         for start in held.clone().step_by(stretch as usize) {
@@ -260,17 +276,21 @@ fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, every: Duration) ->
             });
         }
     }
-    let ideal_s = slot.ideal_s(every);
-    if streams.is_empty() || ideal_s <= 0.0 {
-        let seconds = every.as_secs_f64();
-        return Phase::Wait { seconds };
+    let running_s = span_s * slot.running();
+    if streams.is_empty() || running_s <= 0.0 {
+        return vec![Phase::Wait { seconds: span_s }];
     }
-    Phase::Access {
-        ideal_s: Some(ideal_s),
+    let mut phases = vec![Phase::Access {
+        ideal_s: Some(running_s * slot.own()),
         accesses: None,
         idle_ns: 0.0,
         streams,
+    }];
+    if running_s < span_s {
+        let seconds = span_s - running_s;
+        phases.push(Phase::Wait { seconds });
     }
+    phases
 }
 
 #[cfg(test)]
@@ -334,8 +354,10 @@ mod tests {
                 ..
             },
             first,
+            Phase::Wait { seconds: 4.5 },
             Phase::Fill { area, .. },
             second,
+            Phase::Wait { seconds: 4.5 },
         ] = &process.phases[..]
         else {
             panic!("{:?}", process.phases);
@@ -350,7 +372,7 @@ mod tests {
         let (ideal_s, hot) = streams(first);
         assert_eq!(
             (ideal_s, hot.len(), hot[0].weight, hot[1].weight),
-            (Some(0.4), 2, 300.0, 10.0)
+            (Some(3.6), 2, 300.0, 10.0)
         );
         assert_eq!(hot[0].pattern, Pattern::Random);
         let (_, in_order) = streams(second);
@@ -358,6 +380,28 @@ mod tests {
             (in_order.len(), in_order[0].pattern),
             (1, Pattern::Stride(64))
         );
+    }
+
+    /// Seconds of own work, and of waiting.
+    fn spent_s(workload: &Workload) -> (f64, f64) {
+        let phases = workload.processes[0].phases.iter();
+        phases.fold((0.0, 0.0), |(own, waited), phase| match phase {
+            Phase::Access { ideal_s, .. } => (own + ideal_s.unwrap_or(0.0), waited),
+            Phase::Wait { seconds } => (own, waited + seconds),
+            _ => (own, waited),
+        })
+    }
+
+    #[test]
+    fn no_time_is_lost_between_windows_that_are_rare() {
+        let mut rows: Vec<_> = (0..4).map(|n| row(n * 32, 10, 300, 290)).collect();
+        rows.iter_mut()
+            .for_each(|row| row.overhead_percent = Some(0.0));
+        assert_eq!(spent_s(&replay(&rows)), (64.0, 64.0));
+        rows.iter_mut().for_each(|row| row.cpu_cores = 3.0);
+        assert_eq!(spent_s(&replay(&rows)), (128.0, 0.0));
+        rows.iter_mut().for_each(|row| row.cpu_cores = 0.0);
+        assert_eq!(spent_s(&replay(&rows)), (0.0, 128.0));
     }
 
     #[test]

@@ -8,14 +8,12 @@ use crate::recording::Tap;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_manager::Manager;
-use hawkeye_recording::{About, RecordingError, RecordingWriter};
+use hawkeye_recording::{About, Recorder, RecordingError};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::simulate::{Observer, Setup, Simulated, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, System};
-use hawkeye_sim::trace::{BadRecords, Recording};
+use hawkeye_sim::trace::{self, BadRecords};
 use hawkeye_sim::workloads::{Replay, Workload};
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 /// Run one workload on one system.
@@ -65,18 +63,18 @@ pub struct Run {
 }
 
 /// Writes down what the manager sees and does; the first error ends that.
-struct Recorder {
-    writer: RecordingWriter<BufWriter<File>>,
+struct Recording {
+    recorder: Recorder,
     tap: Tap,
     failed: Option<RecordingError>,
 }
 
-impl Observer for Recorder {
+impl Observer for Recording {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         // Looking for zeros would take the manager time.
         for row in self.tap.take(manager, |_| None) {
             if self.failed.is_none() {
-                self.failed = self.writer.write(&row).err();
+                self.failed = self.recorder.write(row).err();
             }
         }
     }
@@ -115,7 +113,7 @@ impl Run {
 fn replayed(path: &Path) -> Result<Workload> {
     let named = || path.display().to_string();
     let mut replay = Replay::default();
-    for row in Recording::open(path, BadRecords::Fail).with_context(named)? {
+    for row in trace::Recording::open(path, BadRecords::Fail).with_context(named)? {
         replay.add(&row.with_context(named)?);
     }
     let name = path.file_name().unwrap_or(path.as_os_str());
@@ -124,21 +122,20 @@ fn replayed(path: &Path) -> Result<Workload> {
 
 fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) -> Result<Simulated> {
     let named = || path.display().to_string();
-    let file = File::create(path).with_context(|| format!("{} can't be written", named()))?;
     let about = About {
         host: "simulated".to_owned(),
         policy: system.policy().to_owned(),
         ..About::default()
     };
-    let mut recorder = Recorder {
-        writer: RecordingWriter::new(BufWriter::new(file), &about).with_context(named)?,
+    let mut recording = Recording {
+        recorder: Recorder::begin(path, about).context("nothing can be recorded")?,
         tap: Tap::default(),
         failed: None,
     };
-    let done = simulate_observed(system, workload, setup, &mut recorder)?;
-    let finished = match recorder.failed {
+    let done = simulate_observed(system, workload, setup, &mut recording)?;
+    let finished = match recording.failed {
         Some(error) => Err(error),
-        None => recorder.writer.finish(),
+        None => recording.recorder.finish(),
     };
     finished.with_context(named)?;
     Ok(done)

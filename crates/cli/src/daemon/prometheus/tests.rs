@@ -55,6 +55,7 @@ fn status() -> DaemonStatus {
             ..Status::default()
         },
         page_sizes: None,
+        slow_calls: 4,
         fill: Some(FillStatus {
             filled: 640,
             refused: 2,

@@ -84,12 +84,13 @@
     });
     $("processes").tHead.append(head);
     const right = names.map((_, i) => i ? "n" : "");
-    for (const p of report.processes.slice(0, 50)) {
+    report.processes.slice(0, 50).forEach((p, index) => {
       const tr = row([p.command, p.pid, bytes(p.rss_end_bytes), bytes(p.rss_peak_bytes), bytes(p.huge_end_bytes),
         p.bloat_end_bytes == null ? "–" : bytes(p.bloat_end_bytes), percent(p.overhead_mean_percent), percent(p.overhead_max_percent),
         tells(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
         count(p.promoted), count(p.recovered), count(p.refused)], right);
       tr.dataset.pid = p.pid;
+      tr.dataset.index = index;
       if (mapped.includes(p) || mapped.length === 0) {
         tr.className = "choosable";
         tr.tabIndex = 0;
@@ -98,7 +99,7 @@
         tr.addEventListener("keydown", e => { if (e.key === "Enter") choose(); });
       }
       $("processes").tBodies[0].append(tr);
-    }
+    });
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
     $("decisions-total").textContent = `${count(all.total)} in all, by what they were and why.`;
@@ -218,7 +219,7 @@
     const used = new Set();
     if ($("show-marks").checked) {
       for (const mark of report.decisions.marks) {
-        if (mark.pid != null && mark.pid !== p.pid) continue;
+        if (mark.process == null ? mark.pid != null : report.processes[mark.process] !== p) continue;
         if (mark.at_s < state.t0 || mark.at_s > state.t1) continue;
         if (mark.row != null && (mark.row < r0 || mark.row >= r1)) continue;
         const shape = EVENTS[mark.event] || "diamond";
@@ -354,7 +355,7 @@
     const p = state.process, m = report.machine, zoomed = state.rows || state.t0 !== whole.t0 || state.t1 !== whole.t1;
     $("reset").disabled = !zoomed;
     $("range").textContent = zoomed ? `${time(state.t0)} to ${time(state.t1)}` : "";
-    for (const tr of $("processes").tBodies[0].rows) tr.setAttribute("aria-selected", !!p && +tr.dataset.pid === p.pid);
+    for (const tr of $("processes").tBodies[0].rows) tr.setAttribute("aria-selected", !!p && report.processes[tr.dataset.index] === p);
     drawMap();
     if (p) {
       drawLines("overhead", 130, "overhead of address translation", [{ name: "overhead", data: p.overhead_percent, look: LINES.resident }], percent);
