@@ -31,6 +31,7 @@ pub(in super::super) fn facts() -> Facts {
         cost: Ok(Cost {
             overhead: Overhead {
                 percent: 40.0,
+                huge_percent: 0.0,
                 low_percent: 30.0,
                 high_percent: 50.0,
                 at_least: true,
