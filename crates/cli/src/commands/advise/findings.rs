@@ -31,8 +31,9 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
         Err(why) => {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
-                NotMeasured::Idle | NotMeasured::TooSmall => Verdict::GainsNothing,
-                NotMeasured::Unseen => Verdict::Unknown,
+                NotMeasured::TooSmall => Verdict::GainsNothing,
+                // One that is idle may gain when it works.
+                NotMeasured::Idle | NotMeasured::Unseen => Verdict::Unknown,
             };
         }
     };

@@ -25,7 +25,13 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
         say(&mut out, &words::clipped(&line, 2000), 2);
     }
     if advice.remedies.is_empty() {
-        say(&mut out, "Nothing was changed, and nothing needs to be.", 0);
+        let end = match advice.verdict {
+            Verdict::GainsNothing | Verdict::HasThem => {
+                "Nothing was changed, and nothing needs to be."
+            }
+            Verdict::Gains | Verdict::MayGain | Verdict::Unknown => "Nothing was changed.",
+        };
+        say(&mut out, end, 0);
         return out;
     }
     say(&mut out, "Nothing was changed. What would change it:", 0);
@@ -56,7 +62,7 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::MayGain => "huge pages may make it a little faster, more likely not.",
         Verdict::GainsNothing => "huge pages would bring it nothing.",
         Verdict::HasThem => "it has the huge pages that it gains from.",
-        Verdict::Unknown => "what huge pages would bring it can't be told here.",
+        Verdict::Unknown => "what huge pages would bring it can't be told.",
     }
 }
 
@@ -251,18 +257,24 @@ mod tests {
 
     #[test]
     fn who_gains_nothing_is_told_so_and_nothing_else() {
-        for facts in [sequential(), idle()] {
-            let advice = advise(&facts);
-            let text = text(&facts, &advice);
-            assert!(
-                text.contains("huge pages would bring it nothing."),
-                "{text}"
-            );
-            assert!(
-                text.ends_with("Nothing was changed, and nothing needs to be.\n"),
-                "{text}"
-            );
-        }
+        let facts = sequential();
+        let text = text(&facts, &advise(&facts));
+        assert!(
+            text.contains("huge pages would bring it nothing."),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("Nothing was changed, and nothing needs to be.\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn of_an_idle_program_nothing_is_claimed() {
+        let facts = idle();
+        let text = text(&facts, &advise(&facts));
+        assert!(text.contains("can't be told."), "{text}");
+        assert!(text.ends_with("Nothing was changed.\n"), "{text}");
     }
 
     #[test]

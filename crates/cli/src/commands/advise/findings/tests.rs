@@ -120,15 +120,19 @@ fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
 
 #[test]
 fn under_what_is_worth_it_nothing_is_proposed() {
-    for facts in [sequential(), idle()] {
+    for (facts, verdict) in [
+        (sequential(), Verdict::GainsNothing),
+        (idle(), Verdict::Unknown),
+    ] {
         let advice = advise(&facts);
-        assert_eq!(advice.verdict, Verdict::GainsNothing);
+        assert_eq!(advice.verdict, verdict);
         assert!(advice.remedies.is_empty());
-        assert!(!has(&advice, |f| matches!(
-            f,
-            Finding::At { .. } | Finding::WouldAdd { .. }
-        )));
+        assert!(!has(&advice, |f| matches!(f, Finding::At { .. })));
     }
+    assert!(!has(&advise(&sequential()), |f| matches!(
+        f,
+        Finding::WouldAdd { .. }
+    )));
     let mut doubtful = sequential();
     if let Ok(cost) = &mut doubtful.cost {
         cost.overhead.high_percent = 3.0;
