@@ -65,16 +65,19 @@ pub struct Region {
     pub swapped: u16,
     /// Its part in all page walks of base pages, by windows other than those that it was ranked by (0-1).
     pub share: f64,
+    /// Whether windows of both kinds looked at it, so that its rank and its share are known and owe nothing to each other.
+    pub ranked: bool,
 }
 
 impl Region {
-    /// What is known of a region that was ranked.
-    pub fn new(sample: &RegionSample, share: f64) -> Self {
+    /// What is known of a region.
+    pub fn new(sample: &RegionSample, share: f64, ranked: bool) -> Self {
         Self {
             start: sample.region.start(),
             present: sample.present,
             swapped: sample.swapped,
             share,
+            ranked,
         }
     }
 

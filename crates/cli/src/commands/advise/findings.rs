@@ -78,12 +78,20 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
 }
 
 /// How much of the gain the first few regions have: as many as half of it takes, and nine tenths.
-fn concentration(regions: &[Region], findings: &mut Vec<Finding>) {
+///
+/// Those that have a rank stand for all. Of large processes too few have: nothing is told then.
+fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
+    let regions: Vec<&Region> = all.iter().filter(|region| region.ranked).collect();
+    let total: f64 = regions.iter().map(|region| region.share).sum();
+    if regions.len() * 2 < all.len() || total <= 0.0 {
+        return;
+    }
+    let for_all = |part: u64| (part as f64 * all.len() as f64 / regions.len() as f64) as u64;
     let mut told = 0;
     for wanted in [0.5, 0.9] {
         let mut share = 0.0;
         let enough = regions.iter().position(|region| {
-            share += region.share;
+            share += region.share / total;
             share >= wanted
         });
         let Some(last) = enough.filter(|last| *last + 1 > told) else {
@@ -92,9 +100,9 @@ fn concentration(regions: &[Region], findings: &mut Vec<Finding>) {
         told = last + 1;
         let first = &regions[..told];
         findings.push(Finding::FirstRegions {
-            regions: told as u64,
+            regions: for_all(told as u64),
             share_percent: share * 100.0,
-            added_bytes: first.iter().map(Region::added_bytes).sum(),
+            added_bytes: for_all(first.iter().map(|region| region.added_bytes()).sum()),
         });
     }
 }

@@ -131,10 +131,8 @@ fn cost(windows: &[Window]) -> Result<Cost, NotMeasured> {
 /// window therefore says in which order they come, and the others how much each has: the two know nothing of each other.
 fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
     let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
-    let (by, of) = match windows.len() {
-        0 | 1 => (turns(0), turns(0)),
-        _ => (turns(0), turns(1)),
-    };
+    let several = windows.len() > 1;
+    let (by, of) = (turns(0), turns(usize::from(several)));
     let walks = |known: &HashMap<RegionAddr, f64>, r: &RegionSample| {
         known.get(&r.region).copied().unwrap_or(0.0)
     };
@@ -146,7 +144,12 @@ fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
             .then(a.region.cmp(&b.region))
     });
     let share = |r: &RegionSample| if all > 0.0 { walks(&of, r) / all } else { 0.0 };
-    order.iter().map(|r| Region::new(r, share(r))).collect()
+    let ranked =
+        |r: &RegionSample| several && by.contains_key(&r.region) && of.contains_key(&r.region);
+    order
+        .iter()
+        .map(|r| Region::new(r, share(r), ranked(r)))
+        .collect()
 }
 
 /// Page walks of each region, the mean of the windows that looked at it.
@@ -224,5 +227,13 @@ mod tests {
         let ranked = ranked(&base, &windows);
         let found: Vec<(u64, f64)> = ranked.iter().map(|r| (r.start >> 21, r.share)).collect();
         assert_eq!(found, [(1, 0.25), (0, 0.75), (2, 0.0)]);
+        assert!(ranked.iter().all(|r| r.ranked));
+        // What one of them did not look at has no rank, and nothing has after one window.
+        let windows = [window(None, &[100, 900]), window(None, &[300, 100, 7])];
+        let unseen = super::ranked(&base, &windows);
+        let ranks: Vec<(u64, bool)> = unseen.iter().map(|r| (r.start >> 21, r.ranked)).collect();
+        assert_eq!(ranks, [(1, true), (0, true), (2, false)]);
+        let once = super::ranked(&base, &windows[..1]);
+        assert!(once.iter().all(|r| !r.ranked));
     }
 }

@@ -24,6 +24,7 @@ pub(in super::super) fn facts() -> Facts {
         present: 500,
         swapped: 0,
         share: if n < 100 { 0.009 } else { 0.1 / 900.0 },
+        ranked: true,
     };
     Facts {
         pid: 4711,
@@ -116,6 +117,24 @@ fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
         bytes: added,
         of_bytes: 1000 * 500 * 4096,
     }));
+}
+
+#[test]
+fn regions_without_a_rank_are_stood_for_by_those_that_have_one_if_these_are_many() {
+    let with_rank = |every: usize| {
+        let mut facts = facts();
+        for (n, region) in facts.regions.iter_mut().enumerate() {
+            region.ranked = n % every == 0;
+        }
+        let first = advise(&facts).findings.into_iter().find_map(|f| match f {
+            Finding::FirstRegions { regions, .. } => Some(regions),
+            _ => None,
+        });
+        first
+    };
+    let half = with_rank(2).expect("half of them are enough");
+    assert!((54..=58).contains(&half), "{half}");
+    assert_eq!(with_rank(3), None);
 }
 
 #[test]
