@@ -1,6 +1,6 @@
 //! What was found out about a process: plain values that the advice rests on.
 
-use hawkeye_linux::surroundings::Surroundings;
+use hawkeye_linux::surroundings::{Advice, Place, Surroundings};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION, RegionSample};
 use serde::Serialize;
 
@@ -25,6 +25,26 @@ pub struct Facts {
     pub memory: MemoryUse,
     /// The fullest of its cgroups with a limit.
     pub cgroup: Option<Group>,
+}
+
+impl Facts {
+    /// Regions under base pages inside a place, in order of what matters most.
+    pub fn regions_in<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Region> {
+        let inside = |region: &&Region| (place.start..place.end).contains(&region.start);
+        self.regions.iter().filter(inside)
+    }
+
+    /// Whether most of the page walks are in memory that its owner keeps from huge pages (`MADV_NOHUGEPAGE`): then nobody
+    /// else's huge pages bring much.
+    pub fn mostly_refused(&self) -> bool {
+        let places = self.surroundings.places.iter();
+        let refused = places.filter(|place| place.advice == Advice::NoHuge);
+        let share: f64 = refused
+            .flat_map(|place| self.regions_in(place))
+            .map(|region| region.share)
+            .sum();
+        share > 0.5
+    }
 }
 
 /// Why the cost of translation is not known.

@@ -111,14 +111,13 @@ fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
 const MOST_PLACES: usize = 5;
 
 fn places(facts: &Facts, findings: &mut Vec<Finding>) {
-    let inside = |place: &Place, region: &&Region| (place.start..place.end).contains(&region.start);
     let mut shares: Vec<(f64, &Place)> = facts
         .surroundings
         .places
         .iter()
         .map(|place| {
-            let regions = facts.regions.iter().filter(|region| inside(place, region));
-            (regions.map(|region| region.share * 100.0).sum(), place)
+            let shares = facts.regions_in(place).map(|region| region.share * 100.0);
+            (shares.sum(), place)
         })
         .filter(|(share, _)| *share >= 1.0)
         .collect();

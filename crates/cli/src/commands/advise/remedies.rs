@@ -59,9 +59,11 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let short = findings
         .iter()
         .any(|f| matches!(f, Finding::MemoryShort { .. }));
+    // Neither a manager nor the kernel goes against the owner's word.
+    let refused = facts.mostly_refused();
     if around.thp_disabled {
         remedies.extend(allow(facts));
-    } else if !short {
+    } else if !short && !refused {
         remedies.push(remedy(
             Takes::AtOnce,
             "gives it huge pages where they save most, until interrupted",
@@ -80,6 +82,7 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
             Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
         )
     }) && !around.thp_disabled
+        && !refused
     {
         remedies.push(remedy(
             Takes::AtNextStart,
@@ -134,7 +137,9 @@ fn rule(facts: &Facts) -> String {
 /// What the program's allocator can be told.
 fn own_settings(facts: &Facts) -> Option<Remedy> {
     let around = &facts.surroundings;
-    if around.thp_disabled {
+    let jemalloc = matches!(around.allocator, Allocator::Jemalloc { .. });
+    // jemalloc is one that says MADV_NOHUGEPAGE when it is told to.
+    if around.thp_disabled || (facts.mostly_refused() && !jemalloc) {
         return None;
     }
     let asks = "asks for huge pages for what it allocates (madvise), used or not";

@@ -238,6 +238,18 @@ fn each_setting_that_stands_in_the_way_is_found() {
     );
     let refused = with(|f| f.surroundings.places = vec![place(1000, Said::NoHuge)]);
     assert!(has(&refused, |f| matches!(f, Finding::NoHugePage { .. })));
+    assert_eq!(refused.remedies, [], "only the program can change that");
+    let partly = with(|f| {
+        let hot = f.surroundings.places[0].clone();
+        let cold = Place {
+            start: hot.start + 200 * HUGE_PAGE_BYTES,
+            advice: Said::NoHuge,
+            ..hot.clone()
+        };
+        let end = cold.start;
+        f.surroundings.places = vec![Place { end, ..hot }, cold];
+    });
+    assert!(attach(&partly), "what is hot may be huge");
     let shared = with(|f| {
         f.surroundings.places.push(Place {
             shared_memory: true,
