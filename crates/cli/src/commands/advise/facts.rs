@@ -19,6 +19,8 @@ pub struct Facts {
     pub huge_regions: u64,
     /// What was found in those of them that were searched for zeros.
     pub zeros: Zeros,
+    /// Whether zeros in its huge pages can be given back: by this kernel, and by its cgroup's swap where that takes swap.
+    pub recovery_possible: bool,
     /// Its settings, mappings, and the kernel's settings.
     pub surroundings: Surroundings,
     /// The machine's memory.

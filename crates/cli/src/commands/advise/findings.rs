@@ -160,7 +160,11 @@ fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
             huge_regions: facts.huge_regions,
             zero_percent: share * 100.0,
             bytes,
-            recoverable_bytes: bytes.min((huge_bytes * bloated) as u64),
+            recoverable_bytes: if facts.recovery_possible {
+                bytes.min((huge_bytes * bloated) as u64)
+            } else {
+                0
+            },
         });
     }
 }

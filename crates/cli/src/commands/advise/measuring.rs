@@ -68,6 +68,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
         regions: ranked,
         huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
         zeros,
+        recovery_possible: decision.recovery.is_possible_for(pid),
         surroundings: Surroundings::of(pid)?,
         memory: system_memory::machine().context("reading the machine's memory")?,
         cgroup: fullest.map(|group| Group {

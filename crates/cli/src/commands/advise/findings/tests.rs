@@ -46,6 +46,7 @@ pub(in super::super) fn facts() -> Facts {
         regions: (0..count).map(region).collect(),
         huge_regions: 0,
         zeros: Zeros::default(),
+        recovery_possible: true,
         surroundings: Surroundings {
             identity: Identity {
                 command: "reader".into(),
@@ -200,6 +201,17 @@ fn zeros_of_a_sample_stand_for_all() {
     }));
     assert_eq!(advice.remedies.len(), 1);
     assert!(advice.remedies[0].command.contains("--policy none"));
+    // A kernel before 6.12 without swap gives nothing back.
+    facts.recovery_possible = false;
+    let advice = super::advise(&facts);
+    assert!(has(&advice, |f| matches!(
+        f,
+        Finding::Wastes {
+            recoverable_bytes: 0,
+            ..
+        }
+    )));
+    assert_eq!(advice.remedies, []);
 }
 
 #[test]
