@@ -127,11 +127,10 @@ fn regions_without_a_rank_are_stood_for_by_those_that_have_one_if_these_are_many
         for (n, region) in facts.regions.iter_mut().enumerate() {
             region.ranked = n % every == 0;
         }
-        let first = advise(&facts).findings.into_iter().find_map(|f| match f {
+        advise(&facts).findings.into_iter().find_map(|f| match f {
             Finding::FirstRegions { regions, .. } => Some(regions),
             _ => None,
-        });
-        first
+        })
     };
     let half = with_rank(2).expect("half of them are enough");
     assert!((54..=58).contains(&half), "{half}");
