@@ -25,6 +25,8 @@ pub struct Facts {
     pub surroundings: Surroundings,
     /// The machine's memory.
     pub memory: MemoryUse,
+    /// A manager that runs at the same time.
+    pub manager: Option<RunningManager>,
     /// The fullest of its cgroups with a limit.
     pub cgroup: Option<Group>,
 }
@@ -122,6 +124,15 @@ pub struct Zeros {
     pub zero_pages: u64,
     /// Huge pages that would be split for having many of them.
     pub bloated: u64,
+}
+
+/// A manager that ran while the process was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunningManager {
+    /// What it says of itself: process and purpose.
+    pub holder: String,
+    /// Whether it manages this process, as far as it answers: only a daemon does.
+    pub manages: Option<bool>,
 }
 
 /// A cgroup with a limit.

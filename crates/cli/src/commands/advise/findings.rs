@@ -10,6 +10,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 pub fn advise(facts: &Facts) -> Advice {
     let mut findings = Vec::new();
     let verdict = gain(facts, &mut findings);
+    findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
     waste(facts, verdict, &mut findings);
     if facts.regions.iter().any(|region| region.present > 0) {
         settings(facts, &mut findings);

@@ -1,18 +1,22 @@
 //! Collects the facts.
 
-use super::facts::{Cost, Facts, Group, NotMeasured, Region, Zeros};
+use super::facts::{Cost, Facts, Group, NotMeasured, Region, RunningManager, Zeros};
+use crate::daemon::protocol::{Reply, Request};
+use crate::daemon::{client, default_socket};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::cgroup::Groups;
-use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::measuring::{Measuring, Window};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::sampler::Sampler;
 use hawkeye_linux::surroundings::Surroundings;
 use hawkeye_linux::{pagemap, system_memory};
+use hawkeye_manager::Explanation;
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// From one window to the next: half of it is left alone.
@@ -31,6 +35,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
+    let manager = running_manager(&state, pid);
     means.prepare_overhead(&state, CounterEvents::default())?;
     let (cost, ranked, huge, zeros) = match means.sampler {
         Sampler::AccessBits(bits) => {
@@ -68,6 +73,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
         regions: ranked,
         huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
         zeros,
+        manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
         surroundings: Surroundings::of(pid)?,
         memory: system_memory::machine().context("reading the machine's memory")?,
@@ -76,6 +82,18 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
             usage: group.usage,
         }),
     })
+}
+
+/// Who manages the machine; one that can't be seen counts as none.
+fn running_manager(state: &Path, pid: u32) -> Option<RunningManager> {
+    let holder = Instance::holder(state).ok().flatten()?;
+    let why = Request::Why { pid, address: None };
+    let manages = match client::ask(&default_socket(state), why) {
+        Ok(Reply::Explanation(why)) => Some(!matches!(why, Explanation::NotManaged { .. })),
+        // Those that are started for some processes answer nobody.
+        _ => None,
+    };
+    Some(RunningManager { holder, manages })
 }
 
 fn windows(

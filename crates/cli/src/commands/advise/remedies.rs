@@ -43,7 +43,8 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
     if verdict == Verdict::Gains {
         gaining(facts, findings, &mut remedies);
     }
-    if recoverable {
+    // There is one manager a machine.
+    if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
             Takes::AtOnce,
             "takes the empty memory back while it runs, down to 70 % of memory in use once 85 % are reached, and promotes nothing",
@@ -56,6 +57,14 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
 fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let around = &facts.surroundings;
     let pid = facts.pid;
+    let manager = facts.manager.as_ref();
+    if manager.is_some_and(|manager| manager.manages.is_some()) {
+        remedies.push(remedy(
+            Takes::AtOnce,
+            "shows why the daemon gives it huge pages, or does not",
+            format!("hawkeye why {pid}"),
+        ));
+    }
     let short = findings
         .iter()
         .any(|f| matches!(f, Finding::MemoryShort { .. }));
@@ -64,16 +73,20 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     if around.thp_disabled {
         remedies.extend(allow(facts));
     } else if !short && !refused {
-        remedies.push(remedy(
-            Takes::AtOnce,
-            "gives it huge pages where they save most, until interrupted",
-            format!("hawkeye attach {pid}"),
-        ));
-        remedies.push(remedy(
-            Takes::AtOnce,
-            "has the daemon do so, at every start of this program; in /etc/hawkeye/hawkeye.toml",
-            rule(facts),
-        ));
+        if manager.is_none() {
+            remedies.push(remedy(
+                Takes::AtOnce,
+                "gives it huge pages where they save most, until interrupted",
+                format!("hawkeye attach {pid}"),
+            ));
+        }
+        if manager.is_none_or(|manager| manager.manages != Some(true)) {
+            remedies.push(remedy(
+                Takes::AtOnce,
+                "has the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
+                rule(facts),
+            ));
+        }
     }
     remedies.extend(own_settings(facts));
     if findings.iter().any(|f| {

@@ -1,6 +1,6 @@
 //! Findings as sentences.
 
-use super::facts::{Cost, Facts, NotMeasured};
+use super::facts::{Cost, Facts, NotMeasured, RunningManager};
 use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
 use super::remedies::Takes;
 use crate::words;
@@ -152,6 +152,14 @@ pub fn sentence(finding: &Finding) -> String {
                 );
             }
             text
+        }
+        Finding::ManagerRuns(RunningManager { holder, manages }) => {
+            let looks = match manages {
+                Some(true) => "manages it, and both look at the same access bits: these figures are low, and its own were disturbed while this measured.",
+                Some(false) => "does not manage it.",
+                None => "may manage it; then both look at the same access bits, and these figures are low.",
+            };
+            format!("Another manager runs, {holder}, which {looks}")
         }
         Finding::ThpDisabled => {
             "It was told PR_SET_THP_DISABLE, by itself or by who started it: neither the kernel nor a manager can give it huge pages.".into()

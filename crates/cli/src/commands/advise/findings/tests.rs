@@ -1,4 +1,4 @@
-use super::super::facts::{Cost, Group, Zeros};
+use super::super::facts::{Cost, Group, RunningManager, Zeros};
 use super::*;
 use hawkeye_linux::surroundings::{Allocator, Settings, Surroundings};
 use hawkeye_policy::{Identity, MemoryUse, OverheadSource};
@@ -47,6 +47,7 @@ pub(in super::super) fn facts() -> Facts {
         huge_regions: 0,
         zeros: Zeros::default(),
         recovery_possible: true,
+        manager: None,
         surroundings: Surroundings {
             identity: Identity {
                 command: "reader".into(),
@@ -178,6 +179,35 @@ fn what_is_huge_already_gains_no_more() {
         cost.overhead.at_least = false;
     }
     assert_eq!(advise(&rest).verdict, Verdict::HasThem);
+}
+
+#[test]
+fn beside_a_running_manager_no_other_is_proposed() {
+    let commands = |manages| {
+        let mut facts = facts();
+        facts.huge_regions = 1000;
+        facts.zeros = Zeros {
+            searched: 100,
+            zero_pages: 100 * 256,
+            bloated: 50,
+        };
+        facts.manager = Some(RunningManager {
+            holder: "process 77 (daemon)".into(),
+            manages,
+        });
+        let advice = super::advise(&facts);
+        assert!(has(&advice, |f| matches!(f, Finding::ManagerRuns(_))));
+        let commands = advice.remedies.into_iter().map(|r| r.command);
+        commands.collect::<Vec<_>>()
+    };
+    for manages in [None, Some(false), Some(true)] {
+        let commands = commands(manages);
+        assert!(!commands.iter().any(|c| c.contains("attach")));
+        let why = commands.iter().any(|c| c == "hawkeye why 4711");
+        assert_eq!(why, manages.is_some(), "only a daemon answers");
+        let rule = commands.iter().any(|c| c.contains("[[rule]]"));
+        assert_eq!(rule, manages != Some(true));
+    }
 }
 
 #[test]
