@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::finding::{Finding, Verdict};
 use hawkeye_linux::surroundings::Allocator;
+use hawkeye_policy::Identity;
 use serde::Serialize;
 
 /// When a change takes effect.
@@ -115,13 +116,12 @@ fn allow(facts: &Facts) -> Vec<Remedy> {
             "disable-thp no",
         )];
     }
-    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
     let what = "find who calls prctl(PR_SET_THP_DISABLE): the program itself, a wrapper or a container's runtime that started it";
-    vec![match unit {
-        Some(unit) => remedy(
+    vec![match service(who) {
+        Some(service) => remedy(
             Takes::AtNextStart,
             format!("{what}, or its unit's MemoryTHP= where systemd has that"),
-            format!("systemctl cat {unit}"),
+            service.command("cat"),
         ),
         None => remedy(
             Takes::AtNextStart,
@@ -129,6 +129,30 @@ fn allow(facts: &Facts) -> Vec<Remedy> {
             format!("ps -o pid,ppid,args -p {}", facts.pid),
         ),
     }]
+}
+
+/// A unit of systemd's that starts a program: what belongs to a session (a scope) says nothing about the programs in it.
+struct Service<'a> {
+    unit: &'a str,
+    /// Of a user's own manager.
+    of_user: bool,
+}
+
+impl Service<'_> {
+    /// What `systemctl` is to do with it.
+    fn command(&self, verb: &str) -> String {
+        let user = if self.of_user { "--user " } else { "" };
+        format!("systemctl {user}{verb} {}", self.unit)
+    }
+}
+
+fn service(who: &Identity) -> Option<Service<'_>> {
+    let unit = who.unit.as_deref()?;
+    let above = who.cgroup.split_once(unit)?.0;
+    let of_user = above.split('/').any(|part| part.starts_with("user@"));
+    // A shell's escapes are no part of the names that people choose.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+    (unit.ends_with(".service") && unit.chars().all(plain)).then_some(Service { unit, of_user })
 }
 
 /// A rule of the daemon's for this program.
@@ -140,7 +164,8 @@ fn rule(facts: &Facts) -> String {
         name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
     };
     let name = plain(&who.command);
-    let condition = match &who.unit {
+    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
+    let condition = match unit {
         Some(unit) => format!("match.unit = \"{}\"", plain(unit)),
         None => format!("match.command = \"{name}\""),
     };
@@ -177,9 +202,11 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
         Allocator::Glibc { .. } => " (glibc 2.35 and later)",
         _ => "",
     };
-    let unit = around.identity.unit.as_ref();
-    let command = match unit.filter(|unit| unit.ends_with(".service")) {
-        Some(unit) => format!("systemctl edit {unit}   # [Service] Environment={variable}"),
+    let command = match service(&around.identity) {
+        Some(service) => {
+            let edit = service.command("edit");
+            format!("{edit}   # [Service] Environment={variable}")
+        }
         None => format!("{variable} {} ...", around.identity.command),
     };
     Some(remedy(
@@ -203,6 +230,7 @@ mod tests {
             ("redis-server", Some("redis.service")),
             ("a b[0]\"*", None),
             ("x", Some("dev-\\x2ddisk@{1}.service")),
+            ("python3", Some("session-3.scope")),
         ] {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
@@ -213,7 +241,31 @@ mod tests {
                 format!("{verdict:?}").contains("Include"),
                 "{rule}: {verdict:?}"
             );
+            assert!(!rule.contains("session"), "{rule}");
         }
+    }
+
+    #[test]
+    fn units_are_services_and_their_managers_are_asked() {
+        let cat = |cgroup: &str, unit: &str| {
+            let who = Identity {
+                cgroup: cgroup.into(),
+                unit: Some(unit.into()),
+                ..Identity::default()
+            };
+            service(&who).map(|service| service.command("cat"))
+        };
+        assert_eq!(
+            cat("/system.slice/redis.service", "redis.service").as_deref(),
+            Some("systemctl cat redis.service")
+        );
+        let session = "/user.slice/user-1000.slice/session-3.scope";
+        assert_eq!(cat(session, "session-3.scope"), None);
+        let own = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
+        assert_eq!(
+            cat(own, "redis.service").as_deref(),
+            Some("systemctl --user cat redis.service")
+        );
     }
 
     #[test]
