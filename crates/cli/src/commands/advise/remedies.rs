@@ -180,6 +180,10 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
     if around.thp_disabled || (facts.mostly_refused() && !jemalloc) {
         return None;
     }
+    // They ask by madvise, which `never` does not hear.
+    if matches!(around.settings.enabled.as_deref(), None | Some("never")) {
+        return None;
+    }
     let asks = "asks for huge pages for what it allocates (madvise), used or not";
     if let Some(java) = around.java {
         let told = java.transparent || java.large_pages;
@@ -191,16 +195,25 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
             )
         });
     }
-    let variable = match &around.allocator {
+    let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
             hugetlb: None | Some(0),
-        } => "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-        Allocator::Jemalloc { thp } if thp.as_deref() != Some("always") => "MALLOC_CONF=thp:always",
+            tunables,
+        } => (
+            format!(
+                "GLIBC_TUNABLES={}",
+                with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?
+            ),
+            ", if it allocates by glibc's malloc (glibc 2.35 and later)",
+        ),
+        Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => (
+            format!(
+                "MALLOC_CONF={}",
+                with_option(conf.as_deref(), ',', "thp:", "always")?
+            ),
+            "",
+        ),
         _ => return None,
-    };
-    let since = match &around.allocator {
-        Allocator::Glibc { .. } => " (glibc 2.35 and later)",
-        _ => "",
     };
     let command = match service(&around.identity) {
         Some(service) => {
@@ -211,9 +224,22 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
     };
     Some(remedy(
         Takes::AtNextStart,
-        format!("{asks}{since}"),
+        format!("{asks}{condition}"),
         command,
     ))
+}
+
+/// What is set already, and this option besides. `None` where what is set is nothing to be copied into a shell.
+fn with_option(set: Option<&str>, between: char, option: &str, value: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/".contains(c);
+    let set = set.unwrap_or_default();
+    let others = set.split(between);
+    let others = others.filter(|it| !it.is_empty() && !it.starts_with(option));
+    let mut all: Vec<String> = others.map(str::to_owned).collect();
+    all.push(format!("{option}{value}"));
+    set.chars()
+        .all(plain)
+        .then(|| all.join(&between.to_string()))
 }
 
 #[cfg(test)]
@@ -276,16 +302,37 @@ mod tests {
             facts.surroundings.java = java;
             own_settings(&facts).map(|remedy| remedy.command)
         };
-        let glibc = |hugetlb| Allocator::Glibc { hugetlb };
+        let glibc = |hugetlb| Allocator::Glibc {
+            hugetlb,
+            tunables: None,
+        };
         let has = |command: Option<String>, text| command.is_some_and(|c| c.contains(text));
         assert!(has(command(glibc(None), None), "glibc.malloc.hugetlb=1"));
         assert_eq!(command(glibc(Some(1)), None), None);
         let jemalloc = |thp: &str| Allocator::Jemalloc {
             thp: Some(thp.into()),
+            conf: Some(format!("narenas:2,thp:{thp},abort:true")),
         };
-        assert!(has(command(jemalloc("default"), None), "thp:always"));
+        // What else is set stays.
+        assert_eq!(
+            command(jemalloc("default"), None).as_deref(),
+            Some("MALLOC_CONF=narenas:2,abort:true,thp:always reader ...")
+        );
+        let tuned = |tunables: &str| Allocator::Glibc {
+            hugetlb: Some(0),
+            tunables: Some(tunables.into()),
+        };
+        let set = "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=2";
+        assert!(has(
+            command(tuned(set), None),
+            "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1 "
+        ));
+        assert_eq!(command(tuned("x=$(reboot)"), None), None);
         assert_eq!(command(jemalloc("always"), None), None);
         let java = Some(JavaFlags::default());
         assert!(has(command(glibc(None), java), "UseTransparentHugePages"));
+        let mut never = facts();
+        never.surroundings.settings.enabled = Some("never".into());
+        assert_eq!(own_settings(&never), None);
     }
 }

@@ -54,7 +54,10 @@ pub(in super::super) fn facts() -> Facts {
                 ..Identity::default()
             },
             places: vec![place(count, Said::None)],
-            allocator: Allocator::Glibc { hugetlb: None },
+            allocator: Allocator::Glibc {
+                hugetlb: None,
+                tunables: None,
+            },
             settings: Settings {
                 enabled: Some("madvise".into()),
                 enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
