@@ -281,7 +281,8 @@ mod tests {
     fn of_an_idle_program_nothing_is_claimed() {
         let facts = idle();
         let text = text(&facts, &advise(&facts));
-        assert!(text.contains("can't be told."), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("can't be told."), "{text}");
         assert!(text.ends_with("Nothing was changed.\n"), "{text}");
     }
 
