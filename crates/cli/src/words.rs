@@ -26,7 +26,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// The text in lines of at most `width` characters, broken between words; all lines but the first
-/// are indented.
+/// are indented. What others chose as a name may be in it: nothing in it speaks to a terminal.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
@@ -40,7 +40,7 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
             out.push(' ');
             column += 1;
         }
-        out.push_str(word);
+        out.extend(word.chars().map(harmless));
         column += length;
     }
     out
@@ -48,13 +48,17 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
 
 /// What others chose as a name, fit for a terminal and for a column of this width.
 pub fn clipped(name: &str, width: usize) -> String {
-    let clean = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    let clean = name.chars().map(harmless);
     let clean: Vec<char> = clean.collect();
     if clean.len() <= width {
         return clean.into_iter().collect();
     }
     let head = clean.into_iter().take(width.saturating_sub(1));
     head.chain(['…']).collect()
+}
+
+fn harmless(c: char) -> char {
+    if c.is_control() { '?' } else { c }
 }
 
 /// A count with thousands set apart: `1,049,132`.
@@ -116,6 +120,11 @@ mod tests {
         assert_eq!(clipped("redis-server", 20), "redis-server");
         assert_eq!(clipped("redis-server", 6), "redis…");
         assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
+        let held = "promotion held: cgroup /a\x1b]0;x\x07\u{9b}2J is full";
+        assert_eq!(
+            wrapped(held, 80, 2),
+            "promotion held: cgroup /a?]0;x??2J is full"
+        );
     }
 
     #[test]

@@ -23,6 +23,17 @@ pub enum RecoveryMethod {
 }
 
 impl RecoveryMethod {
+    /// Whether it gives memory of this process back, now: paging out takes swap, which the process's cgroup may have none of.
+    pub fn is_possible_for(self, pid: u32) -> bool {
+        match self {
+            Self::SplitRemaps => true,
+            Self::SplitAndPageOut => {
+                swap_left_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
+            }
+            Self::None => false,
+        }
+    }
+
     /// Splits a huge page and gives its zero pages back; how long the longest call took.
     pub(crate) fn split(
         self,
@@ -40,8 +51,7 @@ impl RecoveryMethod {
         match self {
             Self::SplitRemaps => time(&mut || remote_advice::split(process, region))?,
             Self::SplitAndPageOut => {
-                let left = swap_left_bytes(process.id.pid);
-                if left.is_some_and(|bytes| bytes < HUGE_PAGE_BYTES) {
+                if !self.is_possible_for(process.id.pid) {
                     // Split in vain, it would be slower and as large as before.
                     return Err(MachineError::Other(format!(
                         "zero pages of process {} can't be given back: this kernel pages them out, and its cgroup has \

@@ -72,11 +72,15 @@ pub enum Allocator {
     Glibc {
         /// `glibc.malloc.hugetlb` of `GLIBC_TUNABLES`: 1 asks for huge pages by madvise, 2 takes them from the pool.
         hugetlb: Option<u32>,
+        /// All of `GLIBC_TUNABLES`.
+        tunables: Option<String>,
     },
     /// jemalloc as a library.
     Jemalloc {
         /// `thp` of `MALLOC_CONF`.
         thp: Option<String>,
+        /// All of `MALLOC_CONF`.
+        conf: Option<String>,
     },
     /// tcmalloc as a library.
     Tcmalloc,
@@ -263,6 +267,7 @@ fn allocator(libraries: &[String], variables: &BTreeMap<String, String>) -> Allo
         });
         return Allocator::Jemalloc {
             thp: thp.map(str::to_owned),
+            conf: variables.get("MALLOC_CONF").cloned(),
         };
     }
     if has("libtcmalloc") {
@@ -277,7 +282,10 @@ fn allocator(libraries: &[String], variables: &BTreeMap<String, String>) -> Allo
             let mut last_first = tunables.rsplit(':');
             last_first.find_map(|it| it.strip_prefix("glibc.malloc.hugetlb=")?.parse().ok())
         });
-        return Allocator::Glibc { hugetlb };
+        return Allocator::Glibc {
+            hugetlb,
+            tunables: tunables.cloned(),
+        };
     }
     Allocator::Unknown
 }

@@ -140,7 +140,7 @@ pub struct ProcessStatus {
     /// What translation costs it, where that is known.
     pub overhead: Option<Overhead>,
     /// CPU time that it would save if all of it that may be promoted were huge, in per cent of what it uses, where that
-    /// is known: by the last sample, less what was promoted since.
+    /// is known: by the last sample, less what was promoted up to some seconds ago.
     #[serde(default)]
     pub gain_percent: Option<f64>,
     /// Memory under its huge pages that was empty when they were made or last searched for zeros. It may have been

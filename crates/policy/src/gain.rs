@@ -36,7 +36,8 @@ impl SharedBy {
 /// Share of its CPU time that a process would save, in per cent (0-100), if every region of it that is accessed and
 /// under base pages were huge; `None` where its overhead isn't known.
 ///
-/// `promotable` says which regions count: all of them together are the overhead, as in the policy that goes by it.
+/// `promotable` says which regions count: all of them together are what promotions can save, as in the policy that goes
+/// by it.
 pub fn expected_gain_percent(
     sample: &ProcessSample,
     promotable: impl Fn(&RegionSample) -> bool,
@@ -48,7 +49,7 @@ pub fn expected_gain_percent(
     let gained = sample.regions.iter().filter(|r| promotable(r));
     let gained = gained.fold(0.0, sum);
     Some(if all > 0.0 {
-        overhead.percent * gained / all
+        overhead.savable_percent() * gained / all
     } else {
         0.0
     })
@@ -94,6 +95,18 @@ mod tests {
         // Where walks are not seen by region, accesses stand in.
         let gain = expected_gain_percent(&sample(&[0, 0, 0, 0]), rest);
         assert_eq!(gain, Some(30.0));
+    }
+
+    #[test]
+    fn what_huge_pages_cost_is_not_saved_by_more_of_them() {
+        let mut walked = sample(&[300, 100]);
+        for (huge_percent, gain) in [(30.0, 10.0), (41.0, 0.0)] {
+            walked.overhead = Some(Overhead {
+                huge_percent,
+                ..Overhead::exact(40.0, OverheadSource::RunRate)
+            });
+            assert_eq!(expected_gain_percent(&walked, |_| true), Some(gain));
+        }
     }
 
     #[test]

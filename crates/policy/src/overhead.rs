@@ -21,6 +21,10 @@ pub enum OverheadSource {
 pub struct Overhead {
     /// The best estimate, in per cent (0-100).
     pub percent: f64,
+    /// What of it accesses to memory under huge pages cost, in per cent of the process's CPU time: promotions don't
+    /// save that. 0 where it isn't known, as by counters.
+    #[serde(default)]
+    pub huge_percent: f64,
     /// It is hardly less than this, in per cent.
     pub low_percent: f64,
     /// It is hardly more than this, in per cent.
@@ -32,10 +36,16 @@ pub struct Overhead {
 }
 
 impl Overhead {
-    /// A figure without known error.
+    /// What promotions can save of it at most, in per cent of the process's CPU time.
+    pub fn savable_percent(&self) -> f64 {
+        (self.percent - self.huge_percent).max(0.0)
+    }
+
+    /// A figure without known error, all of it from base pages.
     pub fn exact(percent: f64, source: OverheadSource) -> Self {
         Self {
             percent,
+            huge_percent: 0.0,
             low_percent: percent,
             high_percent: percent,
             at_least: false,

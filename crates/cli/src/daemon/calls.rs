@@ -107,10 +107,14 @@ impl Calls {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
             let reply = answer(call.request);
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if let Reply::Status(status) = &reply {
-                let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
                 *last = Some((Instant::now(), status.clone()));
+            } else if call.request.changes() {
+                // Who asks after that must not be told how things stood before.
+                *last = None;
             }
+            drop(last);
             // Whoever asked may have lost patience.
             let _ = call.answer.try_send(reply);
             answered += 1;
@@ -166,5 +170,8 @@ mod tests {
         let reply = caller.ask(Request::Status);
         assert_eq!(reply, Reply::Status(Box::new(told)));
         assert!(why(quick.ask(Request::Pause)).contains("did not answer"));
+        // What was told before a pause is no answer after it.
+        calls.answer(|_| Reply::Done { changed: true });
+        assert!(why(quick.ask(Request::Status)).contains("did not answer"));
     }
 }

@@ -96,7 +96,7 @@ impl Daemon {
     pub fn change<M: Machine>(
         &mut self,
         settings: DaemonSettings,
-        manager: &Manager<M>,
+        manager: &mut Manager<M>,
     ) -> Result<()> {
         if settings.socket != self.settings.socket {
             anyhow::bail!("the socket can't be moved while the daemon runs: restart it");
@@ -106,6 +106,10 @@ impl Daemon {
             self.settings.metrics = settings.metrics;
         }
         if settings.journal != self.settings.journal {
+            // What happened so far belongs to the file before.
+            if let Some(journal) = &mut self.journal {
+                journal.take(manager);
+            }
             let seen = manager.journal().written();
             self.journal = write_journal(settings.journal.clone(), seen)?;
             self.settings.journal = settings.journal;

@@ -5,6 +5,7 @@ use super::deadline::{Timed, UntilDeadline};
 use super::door::{Door, Peer};
 use super::protocol::{self, MOST_REQUEST_BYTES, Reply, Request};
 use anyhow::{Context, Result, bail};
+use hawkeye_manager::Explanation;
 use hawkeye_policy::{Rate, TokenBucket};
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -126,22 +127,35 @@ impl Desk {
             return Reply::refused("too many requests: try again in a second");
         }
         drop(others);
+        if let Request::Why {
+            pid,
+            address: Some(_),
+        } = request
+        {
+            // Whose it is comes first: an answer about a region takes a look at the process's mappings.
+            let whose = Request::Why { pid, address: None };
+            match self.caller.ask(whose) {
+                Reply::Explanation(Explanation::NotManaged { pid, why }) => {
+                    return Reply::Explanation(Explanation::NotManaged { pid, why });
+                }
+                Reply::Explanation(answer) if answer.uid() == peer.uid => {}
+                Reply::Explanation(_) => return not_yours(),
+                other => return other,
+            }
+        }
         match self.caller.ask(request) {
             // Where a process has its memory is its owner's business.
-            Reply::Explanation(answer) if answer.uid() != peer.uid => {
-                answer.without_addresses().map_or_else(
-                    || {
-                        Reply::refused(
-                            "only root and its owner may ask about a process's addresses",
-                        )
-                    },
-                    Reply::Explanation,
-                )
-            }
+            Reply::Explanation(answer) if answer.uid() != peer.uid => answer
+                .without_addresses()
+                .map_or_else(not_yours, Reply::Explanation),
             Reply::Strip(strip) if strip.uid != peer.uid => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
     }
+}
+
+fn not_yours() -> Reply {
+    Reply::refused("only root and its owner may ask about a process's addresses")
 }
 
 #[cfg(test)]

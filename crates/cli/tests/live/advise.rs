@@ -48,7 +48,7 @@ fn a_random_reader_gains_and_is_told_how() {
 }
 
 #[test]
-fn a_sequential_reader_and_an_idle_program_gain_nothing() {
+fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
     let Some(machine) = machine("a_sequential_reader_gains_nothing") else {
         return;
     };
@@ -56,7 +56,7 @@ fn a_sequential_reader_and_an_idle_program_gain_nothing() {
     let (_idle, idle) = workload("burner --mib 64");
     // How little it is depends on the machine.
     let little: &[&str] = &["gains-nothing", "may-gain"];
-    for (pid, verdicts) in [(reader, little), (idle, &little[..1])] {
+    for (pid, verdicts) in [(reader, little), (idle, &["unknown"][..])] {
         let advice = advise(&machine, pid);
         let verdict = advice["verdict"].as_str().unwrap_or_default();
         assert!(verdicts.contains(&verdict), "{advice:#}");

@@ -68,6 +68,7 @@ impl Meter {
         let factor = if events.is_estimate() { 2.0 } else { 1.0 };
         Some(Overhead {
             percent,
+            huge_percent: 0.0,
             low_percent: percent * (1.0 - unseen) / factor,
             high_percent: (percent * (1.0 + unseen) * factor).min(100.0),
             at_least: false,

@@ -9,23 +9,28 @@ fn allocators_are_told_by_libraries_and_environment() {
     let of = |libraries: &[&str], environ: &str| {
         allocator(&words(libraries), &variables(environ.as_bytes()))
     };
-    let glibc = |hugetlb| Allocator::Glibc { hugetlb };
-    assert_eq!(of(&["libc.so.6"], "A=b\0"), glibc(None));
+    let glibc = |hugetlb, tunables: Option<&str>| Allocator::Glibc {
+        hugetlb,
+        tunables: tunables.map(str::to_owned),
+    };
+    assert_eq!(of(&["libc.so.6"], "A=b\0"), glibc(None, None));
     let tuned = "GLIBC_TUNABLES=glibc.malloc.check=3:glibc.malloc.hugetlb=1\0";
-    assert_eq!(of(&["libc.so.6"], tuned), glibc(Some(1)));
+    let all = "glibc.malloc.check=3:glibc.malloc.hugetlb=1";
+    assert_eq!(of(&["libc.so.6"], tuned), glibc(Some(1), Some(all)));
     assert_eq!(
         of(&["libc-2.31.so"], "GLIBC_TUNABLES=x\0=\0\0"),
-        glibc(None)
+        glibc(None, Some("x"))
     );
-    let jemalloc = |thp: Option<&str>| Allocator::Jemalloc {
+    let jemalloc = |thp: Option<&str>, conf: Option<&str>| Allocator::Jemalloc {
         thp: thp.map(str::to_owned),
+        conf: conf.map(str::to_owned),
     };
     let both = ["libc.so.6", "libjemalloc.so.2"];
     assert_eq!(
         of(&both, "MALLOC_CONF=narenas:2,thp:always"),
-        jemalloc(Some("always"))
+        jemalloc(Some("always"), Some("narenas:2,thp:always"))
     );
-    assert_eq!(of(&both, ""), jemalloc(None));
+    assert_eq!(of(&both, ""), jemalloc(None, None));
     assert_eq!(of(&["libtcmalloc.so.4"], ""), Allocator::Tcmalloc);
     assert_eq!(
         of(&["a.out"], tuned),

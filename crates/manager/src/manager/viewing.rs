@@ -117,12 +117,12 @@ impl<M: Machine> Manager<M> {
         latest
     }
 
-    /// What promoting everything that may be promoted would save.
+    /// What promoting everything that may be promoted would save, as of a few seconds ago.
     fn gain_percent(&self, kept: &Kept) -> Option<f64> {
         let now = self.machine.now();
-        expected_gain_percent(&kept.sample, |region| {
-            self.state_of(kept, region, now) == RegionState::Candidate
-        })
+        let promotable =
+            |region: &RegionSample| self.state_of(kept, region, now) == RegionState::Candidate;
+        kept.gain_percent(now, || expected_gain_percent(&kept.sample, promotable))
     }
 
     /// The address space of a process in so many columns at the most; `None` where it is not managed.

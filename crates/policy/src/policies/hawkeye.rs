@@ -5,6 +5,7 @@ mod member;
 
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
+use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{FaultSizes, Promotion, Reason};
 use crate::policies::hawkeye_pmu::below_limit;
@@ -188,7 +189,18 @@ impl Policy for Hawkeye {
 
     fn passes_over(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
-        below_limit(member.overhead, member.terms)
+        let savable = member.overhead.map(|overhead| Overhead {
+            percent: overhead.savable_percent(),
+            ..overhead
+        });
+        below_limit(member.overhead, member.terms).or_else(|| {
+            let overhead = member.overhead?;
+            below_limit(savable, member.terms)?;
+            Some(format!(
+                "{:.1} % of its overhead of {overhead} comes from memory that is huge already: too little is left to make promotion worth while",
+                overhead.huge_percent
+            ))
+        })
     }
 }
 

@@ -204,6 +204,7 @@ impl Estimator {
             let chance = (2.0 / marks.sqrt()).min(1.0);
             Overhead {
                 percent: (base.percent + huge.percent).min(100.0),
+                huge_percent: huge.percent.min(100.0),
                 low_percent: ((base.low_percent + huge.low_percent) * (1.0 - chance)).min(100.0),
                 high_percent: ((base.high_percent + huge.high_percent) * (1.0 + chance)).min(100.0),
                 at_least: self.pools.iter().any(|pool| {

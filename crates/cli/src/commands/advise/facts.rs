@@ -1,6 +1,6 @@
 //! What was found out about a process: plain values that the advice rests on.
 
-use hawkeye_linux::surroundings::Surroundings;
+use hawkeye_linux::surroundings::{Advice, Place, Surroundings};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION, RegionSample};
 use serde::Serialize;
 
@@ -19,12 +19,36 @@ pub struct Facts {
     pub huge_regions: u64,
     /// What was found in those of them that were searched for zeros.
     pub zeros: Zeros,
+    /// Whether zeros in its huge pages can be given back: by this kernel, and by its cgroup's swap where that takes swap.
+    pub recovery_possible: bool,
     /// Its settings, mappings, and the kernel's settings.
     pub surroundings: Surroundings,
     /// The machine's memory.
     pub memory: MemoryUse,
+    /// A manager that runs at the same time.
+    pub manager: Option<RunningManager>,
     /// The fullest of its cgroups with a limit.
     pub cgroup: Option<Group>,
+}
+
+impl Facts {
+    /// Regions under base pages inside a place, in order of what matters most.
+    pub fn regions_in<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Region> {
+        let inside = |region: &&Region| (place.start..place.end).contains(&region.start);
+        self.regions.iter().filter(inside)
+    }
+
+    /// Whether most of the page walks are in memory that its owner keeps from huge pages (`MADV_NOHUGEPAGE`): then nobody
+    /// else's huge pages bring much.
+    pub fn mostly_refused(&self) -> bool {
+        let places = self.surroundings.places.iter();
+        let refused = places.filter(|place| place.advice == Advice::NoHuge);
+        let share: f64 = refused
+            .flat_map(|place| self.regions_in(place))
+            .map(|region| region.share)
+            .sum();
+        share > 0.5
+    }
 }
 
 /// Why the cost of translation is not known.
@@ -65,16 +89,19 @@ pub struct Region {
     pub swapped: u16,
     /// Its part in all page walks of base pages, by windows other than those that it was ranked by (0-1).
     pub share: f64,
+    /// Whether windows of both kinds looked at it, so that its rank and its share are known and owe nothing to each other.
+    pub ranked: bool,
 }
 
 impl Region {
-    /// What is known of a region that was ranked.
-    pub fn new(sample: &RegionSample, share: f64) -> Self {
+    /// What is known of a region.
+    pub fn new(sample: &RegionSample, share: f64, ranked: bool) -> Self {
         Self {
             start: sample.region.start(),
             present: sample.present,
             swapped: sample.swapped,
             share,
+            ranked,
         }
     }
 
@@ -97,6 +124,15 @@ pub struct Zeros {
     pub zero_pages: u64,
     /// Huge pages that would be split for having many of them.
     pub bloated: u64,
+}
+
+/// A manager that ran while the process was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunningManager {
+    /// What it says of itself: process and purpose.
+    pub holder: String,
+    /// Whether it manages this process, as far as it answers: only a daemon does.
+    pub manages: Option<bool>,
 }
 
 /// A cgroup with a limit.

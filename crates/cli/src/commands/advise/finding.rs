@@ -1,6 +1,6 @@
 //! What can be found: types, and nothing else.
 
-use super::facts::{Cost, NotMeasured};
+use super::facts::{Cost, NotMeasured, RunningManager};
 use super::remedies::Remedy;
 use hawkeye_policy::MemoryUse;
 use hawkeye_policy::policies::HawkeyePmu;
@@ -92,6 +92,8 @@ pub enum Finding {
         /// What of it recovery would give back, under pressure, by its usual threshold.
         recoverable_bytes: u64,
     },
+    /// A manager runs, and may look at the same access bits.
+    ManagerRuns(RunningManager),
     /// It was told to have no huge pages.
     ThpDisabled,
     /// Its owner keeps memory out.

@@ -10,6 +10,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 pub fn advise(facts: &Facts) -> Advice {
     let mut findings = Vec::new();
     let verdict = gain(facts, &mut findings);
+    findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
     waste(facts, verdict, &mut findings);
     if facts.regions.iter().any(|region| region.present > 0) {
         settings(facts, &mut findings);
@@ -31,8 +32,9 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
         Err(why) => {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
-                NotMeasured::Idle | NotMeasured::TooSmall => Verdict::GainsNothing,
-                NotMeasured::Unseen => Verdict::Unknown,
+                NotMeasured::TooSmall => Verdict::GainsNothing,
+                // One that is idle may gain when it works.
+                NotMeasured::Idle | NotMeasured::Unseen => Verdict::Unknown,
             };
         }
     };
@@ -77,12 +79,20 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
 }
 
 /// How much of the gain the first few regions have: as many as half of it takes, and nine tenths.
-fn concentration(regions: &[Region], findings: &mut Vec<Finding>) {
+///
+/// Those that have a rank stand for all. Of large processes too few have: nothing is told then.
+fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
+    let regions: Vec<&Region> = all.iter().filter(|region| region.ranked).collect();
+    let total: f64 = regions.iter().map(|region| region.share).sum();
+    if regions.len() * 2 < all.len() || total <= 0.0 {
+        return;
+    }
+    let for_all = |part: u64| (part as f64 * all.len() as f64 / regions.len() as f64) as u64;
     let mut told = 0;
     for wanted in [0.5, 0.9] {
         let mut share = 0.0;
         let enough = regions.iter().position(|region| {
-            share += region.share;
+            share += region.share / total;
             share >= wanted
         });
         let Some(last) = enough.filter(|last| *last + 1 > told) else {
@@ -91,9 +101,9 @@ fn concentration(regions: &[Region], findings: &mut Vec<Finding>) {
         told = last + 1;
         let first = &regions[..told];
         findings.push(Finding::FirstRegions {
-            regions: told as u64,
+            regions: for_all(told as u64),
             share_percent: share * 100.0,
-            added_bytes: first.iter().map(Region::added_bytes).sum(),
+            added_bytes: for_all(first.iter().map(|region| region.added_bytes()).sum()),
         });
     }
 }
@@ -102,14 +112,13 @@ fn concentration(regions: &[Region], findings: &mut Vec<Finding>) {
 const MOST_PLACES: usize = 5;
 
 fn places(facts: &Facts, findings: &mut Vec<Finding>) {
-    let inside = |place: &Place, region: &&Region| (place.start..place.end).contains(&region.start);
     let mut shares: Vec<(f64, &Place)> = facts
         .surroundings
         .places
         .iter()
         .map(|place| {
-            let regions = facts.regions.iter().filter(|region| inside(place, region));
-            (regions.map(|region| region.share * 100.0).sum(), place)
+            let shares = facts.regions_in(place).map(|region| region.share * 100.0);
+            (shares.sum(), place)
         })
         .filter(|(share, _)| *share >= 1.0)
         .collect();
@@ -152,7 +161,11 @@ fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
             huge_regions: facts.huge_regions,
             zero_percent: share * 100.0,
             bytes,
-            recoverable_bytes: bytes.min((huge_bytes * bloated) as u64),
+            recoverable_bytes: if facts.recovery_possible {
+                bytes.min((huge_bytes * bloated) as u64)
+            } else {
+                0
+            },
         });
     }
 }

@@ -1,18 +1,22 @@
 //! Collects the facts.
 
-use super::facts::{Cost, Facts, Group, NotMeasured, Region, Zeros};
+use super::facts::{Cost, Facts, Group, NotMeasured, Region, RunningManager, Zeros};
+use crate::daemon::protocol::{Reply, Request};
+use crate::daemon::{client, default_socket};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::cgroup::Groups;
-use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::measuring::{Measuring, Window};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::sampler::Sampler;
 use hawkeye_linux::surroundings::Surroundings;
 use hawkeye_linux::{pagemap, system_memory};
+use hawkeye_manager::Explanation;
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// From one window to the next: half of it is left alone.
@@ -31,6 +35,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
+    let manager = running_manager(&state, pid);
     means.prepare_overhead(&state, CounterEvents::default())?;
     let (cost, ranked, huge, zeros) = match means.sampler {
         Sampler::AccessBits(bits) => {
@@ -68,6 +73,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
         regions: ranked,
         huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
         zeros,
+        manager,
+        recovery_possible: decision.recovery.is_possible_for(pid),
         surroundings: Surroundings::of(pid)?,
         memory: system_memory::machine().context("reading the machine's memory")?,
         cgroup: fullest.map(|group| Group {
@@ -75,6 +82,18 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
             usage: group.usage,
         }),
     })
+}
+
+/// Who manages the machine; one that can't be seen counts as none.
+fn running_manager(state: &Path, pid: u32) -> Option<RunningManager> {
+    let holder = Instance::holder(state).ok().flatten()?;
+    let why = Request::Why { pid, address: None };
+    let manages = match client::ask(&default_socket(state), why) {
+        Ok(Reply::Explanation(why)) => Some(!matches!(why, Explanation::NotManaged { .. })),
+        // Those that are started for some processes answer nobody.
+        _ => None,
+    };
+    Some(RunningManager { holder, manages })
 }
 
 fn windows(
@@ -131,10 +150,8 @@ fn cost(windows: &[Window]) -> Result<Cost, NotMeasured> {
 /// window therefore says in which order they come, and the others how much each has: the two know nothing of each other.
 fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
     let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
-    let (by, of) = match windows.len() {
-        0 | 1 => (turns(0), turns(0)),
-        _ => (turns(0), turns(1)),
-    };
+    let several = windows.len() > 1;
+    let (by, of) = (turns(0), turns(usize::from(several)));
     let walks = |known: &HashMap<RegionAddr, f64>, r: &RegionSample| {
         known.get(&r.region).copied().unwrap_or(0.0)
     };
@@ -146,7 +163,12 @@ fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
             .then(a.region.cmp(&b.region))
     });
     let share = |r: &RegionSample| if all > 0.0 { walks(&of, r) / all } else { 0.0 };
-    order.iter().map(|r| Region::new(r, share(r))).collect()
+    let ranked =
+        |r: &RegionSample| several && by.contains_key(&r.region) && of.contains_key(&r.region);
+    order
+        .iter()
+        .map(|r| Region::new(r, share(r), ranked(r)))
+        .collect()
 }
 
 /// Page walks of each region, the mean of the windows that looked at it.
@@ -224,5 +246,13 @@ mod tests {
         let ranked = ranked(&base, &windows);
         let found: Vec<(u64, f64)> = ranked.iter().map(|r| (r.start >> 21, r.share)).collect();
         assert_eq!(found, [(1, 0.25), (0, 0.75), (2, 0.0)]);
+        assert!(ranked.iter().all(|r| r.ranked));
+        // What one of them did not look at has no rank, and nothing has after one window.
+        let windows = [window(None, &[100, 900]), window(None, &[300, 100, 7])];
+        let unseen = super::ranked(&base, &windows);
+        let ranks: Vec<(u64, bool)> = unseen.iter().map(|r| (r.start >> 21, r.ranked)).collect();
+        assert_eq!(ranks, [(1, true), (0, true), (2, false)]);
+        let once = super::ranked(&base, &windows[..1]);
+        assert!(once.iter().all(|r| !r.ranked));
     }
 }

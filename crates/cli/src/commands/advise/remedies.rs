@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::finding::{Finding, Verdict};
 use hawkeye_linux::surroundings::Allocator;
+use hawkeye_policy::Identity;
 use serde::Serialize;
 
 /// When a change takes effect.
@@ -43,7 +44,8 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
     if verdict == Verdict::Gains {
         gaining(facts, findings, &mut remedies);
     }
-    if recoverable {
+    // There is one manager a machine.
+    if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
             Takes::AtOnce,
             "takes the empty memory back while it runs, down to 70 % of memory in use once 85 % are reached, and promotes nothing",
@@ -56,22 +58,36 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
 fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let around = &facts.surroundings;
     let pid = facts.pid;
+    let manager = facts.manager.as_ref();
+    if manager.is_some_and(|manager| manager.manages.is_some()) {
+        remedies.push(remedy(
+            Takes::AtOnce,
+            "shows why the daemon gives it huge pages, or does not",
+            format!("hawkeye why {pid}"),
+        ));
+    }
     let short = findings
         .iter()
         .any(|f| matches!(f, Finding::MemoryShort { .. }));
+    // Neither a manager nor the kernel goes against the owner's word.
+    let refused = facts.mostly_refused();
     if around.thp_disabled {
         remedies.extend(allow(facts));
-    } else if !short {
-        remedies.push(remedy(
-            Takes::AtOnce,
-            "gives it huge pages where they save most, until interrupted",
-            format!("hawkeye attach {pid}"),
-        ));
-        remedies.push(remedy(
-            Takes::AtOnce,
-            "has the daemon do so, at every start of this program; in /etc/hawkeye/hawkeye.toml",
-            rule(facts),
-        ));
+    } else if !short && !refused {
+        if manager.is_none() {
+            remedies.push(remedy(
+                Takes::AtOnce,
+                "gives it huge pages where they save most, until interrupted",
+                format!("hawkeye attach {pid}"),
+            ));
+        }
+        if manager.is_none_or(|manager| manager.manages != Some(true)) {
+            remedies.push(remedy(
+                Takes::AtOnce,
+                "has the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
+                rule(facts),
+            ));
+        }
     }
     remedies.extend(own_settings(facts));
     if findings.iter().any(|f| {
@@ -80,6 +96,7 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
             Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
         )
     }) && !around.thp_disabled
+        && !refused
     {
         remedies.push(remedy(
             Takes::AtNextStart,
@@ -99,13 +116,12 @@ fn allow(facts: &Facts) -> Vec<Remedy> {
             "disable-thp no",
         )];
     }
-    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
     let what = "find who calls prctl(PR_SET_THP_DISABLE): the program itself, a wrapper or a container's runtime that started it";
-    vec![match unit {
-        Some(unit) => remedy(
+    vec![match service(who) {
+        Some(service) => remedy(
             Takes::AtNextStart,
             format!("{what}, or its unit's MemoryTHP= where systemd has that"),
-            format!("systemctl cat {unit}"),
+            service.command("cat"),
         ),
         None => remedy(
             Takes::AtNextStart,
@@ -113,6 +129,30 @@ fn allow(facts: &Facts) -> Vec<Remedy> {
             format!("ps -o pid,ppid,args -p {}", facts.pid),
         ),
     }]
+}
+
+/// A unit of systemd's that starts a program: what belongs to a session (a scope) says nothing about the programs in it.
+struct Service<'a> {
+    unit: &'a str,
+    /// Of a user's own manager.
+    of_user: bool,
+}
+
+impl Service<'_> {
+    /// What `systemctl` is to do with it.
+    fn command(&self, verb: &str) -> String {
+        let user = if self.of_user { "--user " } else { "" };
+        format!("systemctl {user}{verb} {}", self.unit)
+    }
+}
+
+fn service(who: &Identity) -> Option<Service<'_>> {
+    let unit = who.unit.as_deref()?;
+    let above = who.cgroup.split_once(unit)?.0;
+    let of_user = above.split('/').any(|part| part.starts_with("user@"));
+    // A shell's escapes are no part of the names that people choose.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+    (unit.ends_with(".service") && unit.chars().all(plain)).then_some(Service { unit, of_user })
 }
 
 /// A rule of the daemon's for this program.
@@ -124,7 +164,8 @@ fn rule(facts: &Facts) -> String {
         name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
     };
     let name = plain(&who.command);
-    let condition = match &who.unit {
+    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
+    let condition = match unit {
         Some(unit) => format!("match.unit = \"{}\"", plain(unit)),
         None => format!("match.command = \"{name}\""),
     };
@@ -134,7 +175,13 @@ fn rule(facts: &Facts) -> String {
 /// What the program's allocator can be told.
 fn own_settings(facts: &Facts) -> Option<Remedy> {
     let around = &facts.surroundings;
-    if around.thp_disabled {
+    let jemalloc = matches!(around.allocator, Allocator::Jemalloc { .. });
+    // jemalloc is one that says MADV_NOHUGEPAGE when it is told to.
+    if around.thp_disabled || (facts.mostly_refused() && !jemalloc) {
+        return None;
+    }
+    // They ask by madvise, which `never` does not hear.
+    if matches!(around.settings.enabled.as_deref(), None | Some("never")) {
         return None;
     }
     let asks = "asks for huge pages for what it allocates (madvise), used or not";
@@ -148,27 +195,51 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
             )
         });
     }
-    let variable = match &around.allocator {
+    let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
             hugetlb: None | Some(0),
-        } => "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-        Allocator::Jemalloc { thp } if thp.as_deref() != Some("always") => "MALLOC_CONF=thp:always",
+            tunables,
+        } => (
+            format!(
+                "GLIBC_TUNABLES={}",
+                with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?
+            ),
+            ", if it allocates by glibc's malloc (glibc 2.35 and later)",
+        ),
+        Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => (
+            format!(
+                "MALLOC_CONF={}",
+                with_option(conf.as_deref(), ',', "thp:", "always")?
+            ),
+            "",
+        ),
         _ => return None,
     };
-    let since = match &around.allocator {
-        Allocator::Glibc { .. } => " (glibc 2.35 and later)",
-        _ => "",
-    };
-    let unit = around.identity.unit.as_ref();
-    let command = match unit.filter(|unit| unit.ends_with(".service")) {
-        Some(unit) => format!("systemctl edit {unit}   # [Service] Environment={variable}"),
+    let command = match service(&around.identity) {
+        Some(service) => {
+            let edit = service.command("edit");
+            format!("{edit}   # [Service] Environment={variable}")
+        }
         None => format!("{variable} {} ...", around.identity.command),
     };
     Some(remedy(
         Takes::AtNextStart,
-        format!("{asks}{since}"),
+        format!("{asks}{condition}"),
         command,
     ))
+}
+
+/// What is set already, and this option besides. `None` where what is set is nothing to be copied into a shell.
+fn with_option(set: Option<&str>, between: char, option: &str, value: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/".contains(c);
+    let set = set.unwrap_or_default();
+    let others = set.split(between);
+    let others = others.filter(|it| !it.is_empty() && !it.starts_with(option));
+    let mut all: Vec<String> = others.map(str::to_owned).collect();
+    all.push(format!("{option}{value}"));
+    set.chars()
+        .all(plain)
+        .then(|| all.join(&between.to_string()))
 }
 
 #[cfg(test)]
@@ -185,6 +256,7 @@ mod tests {
             ("redis-server", Some("redis.service")),
             ("a b[0]\"*", None),
             ("x", Some("dev-\\x2ddisk@{1}.service")),
+            ("python3", Some("session-3.scope")),
         ] {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
@@ -195,7 +267,31 @@ mod tests {
                 format!("{verdict:?}").contains("Include"),
                 "{rule}: {verdict:?}"
             );
+            assert!(!rule.contains("session"), "{rule}");
         }
+    }
+
+    #[test]
+    fn units_are_services_and_their_managers_are_asked() {
+        let cat = |cgroup: &str, unit: &str| {
+            let who = Identity {
+                cgroup: cgroup.into(),
+                unit: Some(unit.into()),
+                ..Identity::default()
+            };
+            service(&who).map(|service| service.command("cat"))
+        };
+        assert_eq!(
+            cat("/system.slice/redis.service", "redis.service").as_deref(),
+            Some("systemctl cat redis.service")
+        );
+        let session = "/user.slice/user-1000.slice/session-3.scope";
+        assert_eq!(cat(session, "session-3.scope"), None);
+        let own = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
+        assert_eq!(
+            cat(own, "redis.service").as_deref(),
+            Some("systemctl --user cat redis.service")
+        );
     }
 
     #[test]
@@ -206,16 +302,37 @@ mod tests {
             facts.surroundings.java = java;
             own_settings(&facts).map(|remedy| remedy.command)
         };
-        let glibc = |hugetlb| Allocator::Glibc { hugetlb };
+        let glibc = |hugetlb| Allocator::Glibc {
+            hugetlb,
+            tunables: None,
+        };
         let has = |command: Option<String>, text| command.is_some_and(|c| c.contains(text));
         assert!(has(command(glibc(None), None), "glibc.malloc.hugetlb=1"));
         assert_eq!(command(glibc(Some(1)), None), None);
         let jemalloc = |thp: &str| Allocator::Jemalloc {
             thp: Some(thp.into()),
+            conf: Some(format!("narenas:2,thp:{thp},abort:true")),
         };
-        assert!(has(command(jemalloc("default"), None), "thp:always"));
+        // What else is set stays.
+        assert_eq!(
+            command(jemalloc("default"), None).as_deref(),
+            Some("MALLOC_CONF=narenas:2,abort:true,thp:always reader ...")
+        );
+        let tuned = |tunables: &str| Allocator::Glibc {
+            hugetlb: Some(0),
+            tunables: Some(tunables.into()),
+        };
+        let set = "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=2";
+        assert!(has(
+            command(tuned(set), None),
+            "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1 "
+        ));
+        assert_eq!(command(tuned("x=$(reboot)"), None), None);
         assert_eq!(command(jemalloc("always"), None), None);
         let java = Some(JavaFlags::default());
         assert!(has(command(glibc(None), java), "UseTransparentHugePages"));
+        let mut never = facts();
+        never.surroundings.settings.enabled = Some("never".into());
+        assert_eq!(own_settings(&never), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Findings as sentences.
 
-use super::facts::{Cost, Facts, NotMeasured};
+use super::facts::{Cost, Facts, NotMeasured, RunningManager};
 use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
 use super::remedies::Takes;
 use crate::words;
@@ -25,7 +25,13 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
         say(&mut out, &words::clipped(&line, 2000), 2);
     }
     if advice.remedies.is_empty() {
-        say(&mut out, "Nothing was changed, and nothing needs to be.", 0);
+        let end = match advice.verdict {
+            Verdict::GainsNothing | Verdict::HasThem => {
+                "Nothing was changed, and nothing needs to be."
+            }
+            Verdict::Gains | Verdict::MayGain | Verdict::Unknown => "Nothing was changed.",
+        };
+        say(&mut out, end, 0);
         return out;
     }
     say(&mut out, "Nothing was changed. What would change it:", 0);
@@ -56,7 +62,7 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::MayGain => "huge pages may make it a little faster, more likely not.",
         Verdict::GainsNothing => "huge pages would bring it nothing.",
         Verdict::HasThem => "it has the huge pages that it gains from.",
-        Verdict::Unknown => "what huge pages would bring it can't be told here.",
+        Verdict::Unknown => "what huge pages would bring it can't be told.",
     }
 }
 
@@ -146,6 +152,14 @@ pub fn sentence(finding: &Finding) -> String {
                 );
             }
             text
+        }
+        Finding::ManagerRuns(RunningManager { holder, manages }) => {
+            let looks = match manages {
+                Some(true) => "manages it, and both look at the same access bits: these figures are low, and its own were disturbed while this measured.",
+                Some(false) => "does not manage it.",
+                None => "may manage it; then both look at the same access bits, and these figures are low.",
+            };
+            format!("Another manager runs, {holder}, which {looks}")
         }
         Finding::ThpDisabled => {
             "It was told PR_SET_THP_DISABLE, by itself or by who started it: neither the kernel nor a manager can give it huge pages.".into()
@@ -251,18 +265,25 @@ mod tests {
 
     #[test]
     fn who_gains_nothing_is_told_so_and_nothing_else() {
-        for facts in [sequential(), idle()] {
-            let advice = advise(&facts);
-            let text = text(&facts, &advice);
-            assert!(
-                text.contains("huge pages would bring it nothing."),
-                "{text}"
-            );
-            assert!(
-                text.ends_with("Nothing was changed, and nothing needs to be.\n"),
-                "{text}"
-            );
-        }
+        let facts = sequential();
+        let text = text(&facts, &advise(&facts));
+        assert!(
+            text.contains("huge pages would bring it nothing."),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("Nothing was changed, and nothing needs to be.\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn of_an_idle_program_nothing_is_claimed() {
+        let facts = idle();
+        let text = text(&facts, &advise(&facts));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("can't be told."), "{text}");
+        assert!(text.ends_with("Nothing was changed.\n"), "{text}");
     }
 
     #[test]

@@ -38,7 +38,10 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         words::bytes(manager.totals.recovered_bytes),
         words::bytes(manager.pace.recovered_bytes_per_s as u64),
     );
-    vec![first, second, third]
+    // Cgroups' names are others' choice.
+    [first, second, third]
+        .map(|line| words::clipped(&line, 1000))
+        .into()
 }
 
 /// The latest decisions, the last first, each with its reason: as many as fit whole into so many lines, but for the last.

@@ -30,6 +30,7 @@ fn redis() -> ProcessStatus {
         huge_bytes: 1 << 30,
         overhead: Some(Overhead {
             percent: 31.2,
+            huge_percent: 0.0,
             low_percent: 22.0,
             high_percent: 40.0,
             at_least: true,

@@ -1,6 +1,5 @@
 use super::super::calls::{Calls, calls};
 use super::*;
-use hawkeye_manager::Explanation;
 use hawkeye_manager::view::{
     Column, EntryView, ProcessExplanation, RegionExplanation, RegionState, Strip,
 };
@@ -155,6 +154,35 @@ fn addresses_are_for_root_and_the_owner() {
             let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
             assert_eq!(answered, allowed, "{peer:?}");
         }
+    });
+}
+
+#[test]
+fn nobody_elses_mappings_are_looked_at() {
+    let asked_of_region = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&asked_of_region);
+    let answer = move |request| {
+        if matches!(
+            request,
+            Request::Why {
+                address: Some(_),
+                ..
+            }
+        ) {
+            seen.store(true, Ordering::Release);
+        }
+        explained(request)
+    };
+    with_manager(answer, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let stranger = Peer { uid: Some(65_532) };
+        let request = Request::Why {
+            pid: 1,
+            address: Some(1 << 46),
+        };
+        let why = refusal(Some(ask(&desk, stranger, request)));
+        assert!(why.contains("owner"), "{why}");
+        assert!(!asked_of_region.load(Ordering::Acquire));
     });
 }
 

@@ -4,6 +4,7 @@ use crate::machine::Footprint;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Observation, ProcessId, ProcessSample, RegionAddr, RegionSample, Terms,
 };
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,9 +26,31 @@ pub(super) struct Kept {
     pub(super) sample: ProcessSample,
     /// Regions that were promoted (true) or split since.
     changed: HashMap<RegionAddr, bool>,
+    /// What it would gain, and when that was reckoned up.
+    gain_percent: Cell<Option<(Duration, Option<f64>)>>,
 }
 
 impl Kept {
+    /// What is reckoned up once holds for so long: anybody may ask, and large processes have 100,000 regions to visit.
+    const GAIN_HOLDS: Duration = Duration::from_secs(10);
+
+    /// What it would gain, by `reckon` where that was not known a moment ago.
+    pub(super) fn gain_percent(
+        &self,
+        now: Duration,
+        reckon: impl FnOnce() -> Option<f64>,
+    ) -> Option<f64> {
+        let known = self.gain_percent.get();
+        if let Some((at, gain)) = known {
+            if now.saturating_sub(at) < Self::GAIN_HOLDS {
+                return gain;
+            }
+        }
+        let gain = reckon();
+        self.gain_percent.set(Some((now, gain)));
+        gain
+    }
+
     /// Whether the region is huge now, as far as that is known.
     pub(super) fn is_huge(&self, region: &RegionSample) -> bool {
         let since = self.changed.get(&region.region).copied();
@@ -139,6 +162,7 @@ impl Viewing {
                 at,
                 sample,
                 changed: HashMap::new(),
+                gain_percent: Cell::new(None),
             };
             if let Some(empty) = self.empty.get_mut(&process) {
                 // Others split as well: the program itself, and the kernel.

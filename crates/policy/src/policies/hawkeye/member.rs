@@ -38,7 +38,7 @@ pub(super) struct Member {
     /// Weight of all regions that could have larger pages together, at the last observation.
     pub(super) total_weight: f64,
     pub(super) overhead: Option<Overhead>,
-    /// Of its overhead, what promotions since have left, in per cent.
+    /// Of what promotions could save of its overhead, what those since have left, in per cent.
     pub(super) left_percent: f64,
     cpu_cores: f64,
     pub(super) terms: Terms,
@@ -55,10 +55,14 @@ impl Member {
         self.decided.as_ref().map(|(_, sizes)| sizes)
     }
 
-    /// Its overhead in cores.
-    fn overhead_cores(&self) -> f64 {
-        let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
-        percent / 100.0 * self.cpu_cores
+    /// What promotions can save of its overhead, in per cent of its CPU time.
+    fn savable_percent(&self) -> f64 {
+        self.overhead.map_or(0.0, |it| it.savable_percent())
+    }
+
+    /// The same in cores.
+    fn savable_cores(&self) -> f64 {
+        self.savable_percent() / 100.0 * self.cpu_cores
     }
 
     /// CPU time that promoting this saves, in seconds a second.
@@ -69,17 +73,16 @@ impl Member {
     /// What so much of the total weight is worth, in cores.
     fn worth(&self, weight: f64) -> f64 {
         if self.total_weight > 0.0 {
-            self.overhead_cores() * weight / self.total_weight
+            self.savable_cores() * weight / self.total_weight
         } else {
             0.0
         }
     }
 
-    /// Share of its overhead that a promotion saves, in per cent.
+    /// Share of its CPU time that a promotion saves, in per cent.
     pub(super) fn saved_percent(&self, candidate: &Candidate) -> f64 {
-        let percent = self.overhead.map_or(0.0, |overhead| overhead.percent);
         if self.total_weight > 0.0 {
-            percent * candidate.weight / self.total_weight
+            self.savable_percent() * candidate.weight / self.total_weight
         } else {
             0.0
         }
@@ -137,7 +140,13 @@ impl Seen<'_> {
                 .map_or(new, |old| old + (new - old) * newest);
             weights.insert(r.region, weight);
         }
-        let overhead = match (sample.overhead, sample.source) {
+        // Where there are larger pages than huge ones, promotions save what these cost, too.
+        let larger = largest > Some(PageOrder::HUGE);
+        let measured = sample.overhead.map(|new| Overhead {
+            huge_percent: if larger { 0.0 } else { new.huge_percent },
+            ..new
+        });
+        let overhead = match (measured, sample.source) {
             (Some(new), _) => Some(averaged(new, before_percent)),
             // It could have been seen, and was not: the process hardly ran.
             (None, CoverageSource::AccessBits) => None,
@@ -152,7 +161,7 @@ impl Seen<'_> {
             waiting: Vec::new(),
             proposed: BTreeMap::new(),
             weights,
-            left_percent: overhead.map_or(0.0, |o| o.percent),
+            left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
             terms: sample.terms,
@@ -283,13 +292,14 @@ impl Seen<'_> {
     }
 }
 
-/// The new figure, averaged with what promotions had left of the one before: one window is off by a tenth or two, and
-/// equal programs are to be served alike.
+/// The new figure. What promotions can save of it is averaged with what they had left of that before: one window is off by
+/// a tenth or two, and equal programs are to be served alike.
 fn averaged(new: Overhead, before_percent: Option<f64>) -> Overhead {
     /// More than of a region's walks: what is left after a wave of promotions shows in the next window.
     const NEWEST: f64 = 0.7;
-    let before = before_percent.unwrap_or(new.percent);
-    let percent = before + (new.percent - before) * NEWEST;
+    let savable = new.savable_percent();
+    let before = before_percent.unwrap_or(savable);
+    let percent = before + (savable - before) * NEWEST + new.huge_percent;
     Overhead {
         percent,
         low_percent: new.low_percent.min(percent),

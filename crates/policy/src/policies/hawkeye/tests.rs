@@ -149,6 +149,35 @@ fn what_was_refused_is_saved_by_another() {
 }
 
 #[test]
+fn what_huge_pages_cost_is_not_there_to_be_saved() {
+    let mut policy = policy();
+    let mut seen = round(&[(
+        Some(40.0),
+        vec![huge(0, true), walking(1, 300), walking(2, 100)],
+    )]);
+    let mut with = |huge_percent| {
+        for sample in &mut seen.processes {
+            sample.overhead = Some(Overhead {
+                huge_percent,
+                ..Overhead::exact(40.0, OverheadSource::RunRate)
+            });
+        }
+        policy.observe(&seen);
+        let left = policy.members.get(process(1)).map(|m| m.left_percent);
+        let first = policy.next_promotion(at(0)).map(|p| p.region);
+        (left, first, policy.passes_over(process(1)))
+    };
+    // What is left after the first is averaged with what the next window shows.
+    assert_eq!(with(30.0), (Some(10.0), Some(region(1)), None));
+    assert_eq!(with(30.0).0, Some(2.5 + 7.5 * 0.7));
+    let (left, first, why) = with(40.0);
+    assert!(left < Some(2.0), "{left:?}");
+    assert_eq!(first, None);
+    let why = why.expect("a reason");
+    assert!(why.contains("huge already"), "{why}");
+}
+
+#[test]
 fn says_why_with_numbers() {
     let mut policy = policy();
     policy.observe(&round(&[(

@@ -155,6 +155,25 @@ fn huge_pages_within_the_tlb_s_reach_cost_nothing() {
 }
 
 #[test]
+fn what_huge_pages_beyond_the_tlb_cost_is_told_apart() {
+    let mut estimator = Estimator::new(0, 8192, Duration::ZERO);
+    let marks: Vec<_> = (0..128)
+        .map(|r| RegionMarks {
+            region: region(r),
+            huge: true,
+            exposed: Duration::from_millis(1),
+            touched: PageBits([u64::MAX; 8]),
+        })
+        .collect();
+    let time = Duration::from_millis(1);
+    estimator.read(&marks, time, time);
+    estimator.end_round(true);
+    let overhead = estimator.finish(&costs()).overhead.expect("it ran");
+    assert!(overhead.huge_percent > 0.0, "{overhead}");
+    assert_eq!(overhead.savable_percent(), 0.0);
+}
+
+#[test]
 fn nothing_seen_is_no_estimate() {
     let estimate = Estimator::new(10, 0, Duration::ZERO).finish(&costs());
     assert_eq!(estimate.overhead, None);

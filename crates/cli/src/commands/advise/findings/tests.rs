@@ -1,4 +1,4 @@
-use super::super::facts::{Cost, Group, Zeros};
+use super::super::facts::{Cost, Group, RunningManager, Zeros};
 use super::*;
 use hawkeye_linux::surroundings::{Allocator, Settings, Surroundings};
 use hawkeye_policy::{Identity, MemoryUse, OverheadSource};
@@ -24,6 +24,7 @@ pub(in super::super) fn facts() -> Facts {
         present: 500,
         swapped: 0,
         share: if n < 100 { 0.009 } else { 0.1 / 900.0 },
+        ranked: true,
     };
     Facts {
         pid: 4711,
@@ -31,6 +32,7 @@ pub(in super::super) fn facts() -> Facts {
         cost: Ok(Cost {
             overhead: Overhead {
                 percent: 40.0,
+                huge_percent: 0.0,
                 low_percent: 30.0,
                 high_percent: 50.0,
                 at_least: true,
@@ -44,13 +46,18 @@ pub(in super::super) fn facts() -> Facts {
         regions: (0..count).map(region).collect(),
         huge_regions: 0,
         zeros: Zeros::default(),
+        recovery_possible: true,
+        manager: None,
         surroundings: Surroundings {
             identity: Identity {
                 command: "reader".into(),
                 ..Identity::default()
             },
             places: vec![place(count, Said::None)],
-            allocator: Allocator::Glibc { hugetlb: None },
+            allocator: Allocator::Glibc {
+                hugetlb: None,
+                tunables: None,
+            },
             settings: Settings {
                 enabled: Some("madvise".into()),
                 enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
@@ -118,16 +125,37 @@ fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
 }
 
 #[test]
+fn regions_without_a_rank_are_stood_for_by_those_that_have_one_if_these_are_many() {
+    let with_rank = |every: usize| {
+        let mut facts = facts();
+        for (n, region) in facts.regions.iter_mut().enumerate() {
+            region.ranked = n % every == 0;
+        }
+        advise(&facts).findings.into_iter().find_map(|f| match f {
+            Finding::FirstRegions { regions, .. } => Some(regions),
+            _ => None,
+        })
+    };
+    let half = with_rank(2).expect("half of them are enough");
+    assert!((54..=58).contains(&half), "{half}");
+    assert_eq!(with_rank(3), None);
+}
+
+#[test]
 fn under_what_is_worth_it_nothing_is_proposed() {
-    for facts in [sequential(), idle()] {
+    for (facts, verdict) in [
+        (sequential(), Verdict::GainsNothing),
+        (idle(), Verdict::Unknown),
+    ] {
         let advice = advise(&facts);
-        assert_eq!(advice.verdict, Verdict::GainsNothing);
+        assert_eq!(advice.verdict, verdict);
         assert!(advice.remedies.is_empty());
-        assert!(!has(&advice, |f| matches!(
-            f,
-            Finding::At { .. } | Finding::WouldAdd { .. }
-        )));
+        assert!(!has(&advice, |f| matches!(f, Finding::At { .. })));
     }
+    assert!(!has(&advise(&sequential()), |f| matches!(
+        f,
+        Finding::WouldAdd { .. }
+    )));
     let mut doubtful = sequential();
     if let Ok(cost) = &mut doubtful.cost {
         cost.overhead.high_percent = 3.0;
@@ -157,6 +185,35 @@ fn what_is_huge_already_gains_no_more() {
 }
 
 #[test]
+fn beside_a_running_manager_no_other_is_proposed() {
+    let commands = |manages| {
+        let mut facts = facts();
+        facts.huge_regions = 1000;
+        facts.zeros = Zeros {
+            searched: 100,
+            zero_pages: 100 * 256,
+            bloated: 50,
+        };
+        facts.manager = Some(RunningManager {
+            holder: "process 77 (daemon)".into(),
+            manages,
+        });
+        let advice = super::advise(&facts);
+        assert!(has(&advice, |f| matches!(f, Finding::ManagerRuns(_))));
+        let commands = advice.remedies.into_iter().map(|r| r.command);
+        commands.collect::<Vec<_>>()
+    };
+    for manages in [None, Some(false), Some(true)] {
+        let commands = commands(manages);
+        assert!(!commands.iter().any(|c| c.contains("attach")));
+        let why = commands.iter().any(|c| c == "hawkeye why 4711");
+        assert_eq!(why, manages.is_some(), "only a daemon answers");
+        let rule = commands.iter().any(|c| c.contains("[[rule]]"));
+        assert_eq!(rule, manages != Some(true));
+    }
+}
+
+#[test]
 fn zeros_of_a_sample_stand_for_all() {
     let mut facts = idle();
     facts.huge_regions = 1000;
@@ -176,6 +233,17 @@ fn zeros_of_a_sample_stand_for_all() {
     }));
     assert_eq!(advice.remedies.len(), 1);
     assert!(advice.remedies[0].command.contains("--policy none"));
+    // A kernel before 6.12 without swap gives nothing back.
+    facts.recovery_possible = false;
+    let advice = super::advise(&facts);
+    assert!(has(&advice, |f| matches!(
+        f,
+        Finding::Wastes {
+            recoverable_bytes: 0,
+            ..
+        }
+    )));
+    assert_eq!(advice.remedies, []);
 }
 
 #[test]
@@ -214,6 +282,18 @@ fn each_setting_that_stands_in_the_way_is_found() {
     );
     let refused = with(|f| f.surroundings.places = vec![place(1000, Said::NoHuge)]);
     assert!(has(&refused, |f| matches!(f, Finding::NoHugePage { .. })));
+    assert_eq!(refused.remedies, [], "only the program can change that");
+    let partly = with(|f| {
+        let hot = f.surroundings.places[0].clone();
+        let cold = Place {
+            start: hot.start + 200 * HUGE_PAGE_BYTES,
+            advice: Said::NoHuge,
+            ..hot.clone()
+        };
+        let end = cold.start;
+        f.surroundings.places = vec![Place { end, ..hot }, cold];
+    });
+    assert!(attach(&partly), "what is hot may be huge");
     let shared = with(|f| {
         f.surroundings.places.push(Place {
             shared_memory: true,

@@ -89,3 +89,22 @@ fn what_was_empty_counts_until_it_is_split_by_whomever() {
     viewing.note_empty(process(3), region(0), 1);
     assert_eq!(viewing.empty_bytes(process(3)), BASE_PAGE_BYTES);
 }
+
+#[test]
+fn what_is_gained_is_reckoned_up_every_few_seconds_and_anew_for_a_new_sample() {
+    let mut viewing = Viewing::default();
+    let process = ProcessId {
+        pid: 1,
+        start_ticks: 1,
+    };
+    let gain = |viewing: &Viewing, at_s, reckoned| {
+        let kept = viewing.samples.get(&process)?;
+        kept.gain_percent(Duration::from_secs(at_s), || Some(reckoned))
+    };
+    viewing.keep(sampled(1, &[(1, 4)]));
+    assert_eq!(gain(&viewing, 1, 10.0), Some(10.0));
+    assert_eq!(gain(&viewing, 10, 20.0), Some(10.0));
+    assert_eq!(gain(&viewing, 11, 30.0), Some(30.0));
+    viewing.keep(sampled(12, &[(1, 4)]));
+    assert_eq!(gain(&viewing, 12, 40.0), Some(40.0));
+}
