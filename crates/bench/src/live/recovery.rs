@@ -22,9 +22,9 @@ use std::time::Duration;
 /// Those with the same budget, and those at their own pace.
 const SAME: [System; 4] = [
     System::ThpPaced,
-    System::Ingens,
-    System::HawkeyeG,
     System::Hawkeye,
+    System::HawkeyeG,
+    System::Ingens,
 ];
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
 /// A program has recovered when it has so much of what huge pages can gain, in per cent.

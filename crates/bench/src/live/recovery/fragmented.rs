@@ -17,12 +17,12 @@ const LEAST_FMFI: f64 = 0.9;
 const AT_MOST: Duration = Duration::from_secs(120);
 
 impl Fragmented {
-    /// Fragments what is free, but for 64 MiB.
+    /// Fragments what is free, but for 256 MiB, without which this or somebody else would be killed.
     ///
     /// # Errors
     /// It can't be done here.
     pub fn new(host: &Host) -> Result<Self, BenchError> {
-        let mut workload = host.start("fragment --fmfi 1 --spare-mib 64")?;
+        let mut workload = host.start("fragment --fmfi 1 --spare-mib 256")?;
         loop {
             if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
                 if fmfi < LEAST_FMFI {
