@@ -32,7 +32,7 @@ pub(super) fn start(mib: u64, hot: Hot) -> Result<Reader, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{skip, works};
+    use crate::live::programs::testing::{TENTH, skip, works};
 
     #[test]
     fn it_speaks_the_line_protocol() {
@@ -40,6 +40,6 @@ mod tests {
             skip("it_speaks_the_line_protocol: there is no javac here");
             return;
         }
-        works(&mut start(3, Hot::TENTH).expect("starts"));
+        works(&mut start(3, TENTH).expect("starts"));
     }
 }

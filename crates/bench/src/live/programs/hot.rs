@@ -19,12 +19,6 @@ impl Hot {
         questions_percent: 100,
     };
 
-    /// Nine of ten questions are about one of ten keys.
-    pub const TENTH: Self = Self {
-        keys_percent: 10,
-        questions_percent: 90,
-    };
-
     /// How many of the first of so many keys are not hot; at least one is hot.
     fn cold(self, keys: u64) -> u64 {
         let hot = keys * u64::from(self.keys_percent.min(100)) / 100;
@@ -51,6 +45,7 @@ impl Hot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::programs::testing::TENTH;
 
     /// How many of 10,000 picks are among the last tenth of 1,000 keys.
     fn picks_of_the_last_tenth(hot: Hot) -> usize {
@@ -65,7 +60,7 @@ mod tests {
     #[test]
     fn questions_go_to_the_keys_stored_last() {
         assert!((850..1150).contains(&picks_of_the_last_tenth(Hot::UNIFORM)));
-        assert!((8900..9100).contains(&picks_of_the_last_tenth(Hot::TENTH)));
+        assert!((8900..9100).contains(&picks_of_the_last_tenth(TENTH)));
     }
 
     #[test]
@@ -77,7 +72,7 @@ mod tests {
         assert_eq!(picks_of_the_last_tenth(only(100)), 10_000);
         assert_eq!(picks_of_the_last_tenth(only(0)), 0);
         let mut rng = Rng::new(1, 0);
-        assert_eq!(Hot::TENTH.pick(1, &mut rng), 0);
-        assert!((0..100).all(|_| Hot::TENTH.pick(3, &mut rng) < 3));
+        assert_eq!(TENTH.pick(1, &mut rng), 0);
+        assert!((0..100).all(|_| TENTH.pick(3, &mut rng) < 3));
     }
 }

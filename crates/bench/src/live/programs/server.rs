@@ -215,7 +215,7 @@ impl Drop for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{not_here, works};
+    use crate::live::programs::testing::{TENTH, not_here, works};
 
     /// It answers pipelined questions, and single ones at a pace.
     fn try_out(mut server: Server) {
@@ -238,7 +238,7 @@ mod tests {
         if !packages::is_there("redis-server") {
             return not_here("Redis");
         }
-        try_out(redis(4, Hot::TENTH, Load::Full).expect("starts"));
+        try_out(redis(4, TENTH, Load::Full).expect("starts"));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         if !packages::is_there("memcached") {
             return not_here("memcached");
         }
-        try_out(memcached(4, Hot::TENTH).expect("starts"));
+        try_out(memcached(4, TENTH).expect("starts"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn start(mib: u64, hot: Hot) -> Result<Reader, BenchError> {
 mod tests {
     use super::*;
     use crate::live::programs::compiled::has_sparsehash;
-    use crate::live::programs::testing::{not_here, works};
+    use crate::live::programs::testing::{TENTH, not_here, works};
 
     #[test]
     fn keys_are_looked_up() {
@@ -30,6 +30,6 @@ mod tests {
             return;
         }
         works(&mut start(3, Hot::UNIFORM).expect("starts"));
-        works(&mut start(3, Hot::TENTH).expect("starts"));
+        works(&mut start(3, TENTH).expect("starts"));
     }
 }

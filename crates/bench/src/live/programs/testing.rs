@@ -1,8 +1,14 @@
 //! What tests of programs share.
 
-use super::Program;
+use super::{Hot, Program};
 use std::io::Write;
 use std::time::Duration;
+
+/// Nine of ten questions are about one of ten keys.
+pub(super) const TENTH: Hot = Hot {
+    keys_percent: 10,
+    questions_percent: 90,
+};
 
 /// A line for the count of skipped tests (scripts/test.sh).
 pub(super) fn skip(line: &str) {
