@@ -1,9 +1,9 @@
 //! A Redis server of our own on a unix socket, asked by Redis' own programs.
 
 use super::error::BenchError;
-use super::programs::{die_with_us, packages};
+use super::programs::{in_background, packages};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Killed when dropped.
@@ -52,12 +52,7 @@ impl RedisServer {
             .args(["--disable-thp", "no", "--unixsocket"])
             .arg(&socket);
         let mut command = within(command);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        hawkeye_linux::stop::let_signals_through(&mut command);
-        die_with_us(&mut command);
+        in_background(&mut command);
         let child = command
             .spawn()
             .map_err(|source| program_error("redis-server", source))?;

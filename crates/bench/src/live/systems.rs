@@ -49,8 +49,6 @@ pub struct Promoting {
     pub cpu: Duration,
     /// How long it was at it.
     pub wall: Duration,
-    /// The longest call into the program, where a manager made them.
-    pub longest_call: Option<Duration>,
 }
 
 impl Promoting {
@@ -66,7 +64,6 @@ impl From<&Managed> for Promoting {
             promoted: managed.journal.totals().promoted,
             cpu: managed.cpu,
             wall: managed.wall,
-            longest_call: Some(managed.longest_call),
         }
     }
 }
@@ -156,7 +153,6 @@ impl System {
             promoted: done.collapsed.saturating_sub(before.collapsed),
             cpu: done.cpu.saturating_sub(before.cpu),
             wall: begun.elapsed(),
-            longest_call: None,
         })
     }
 }

@@ -22,7 +22,7 @@ mod testing;
 
 pub use hot::Hot;
 pub use latency::{Latencies, Pace};
-pub(super) use server::die_with_us;
+pub(super) use server::{die_with_us, in_background};
 
 use super::error::BenchError;
 use super::host::Host;

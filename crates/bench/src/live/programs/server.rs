@@ -95,12 +95,7 @@ impl Server {
         questions: Questions,
     ) -> Result<Self, BenchError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        hawkeye_linux::stop::let_signals_through(&mut command);
-        die_with_us(&mut command);
+        in_background(&mut command);
         let cores = Cores::divided();
         if let Some(cores) = cores {
             cores.server.keep(&mut command);
@@ -147,6 +142,16 @@ impl Program for Server {
         self.questions.keys += latencies.inserted;
         Ok(Some(latencies))
     }
+}
+
+/// Has a server say nothing, and end with us.
+pub(in crate::live) fn in_background(command: &mut Command) {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    hawkeye_linux::stop::let_signals_through(command);
+    die_with_us(command);
 }
 
 /// Has the server end with the thread that starts it, even where that is killed: it holds gigabytes.

@@ -88,8 +88,6 @@ mod tests {
             Moment {
                 at_s,
                 per_cpu_s: if at_s < fast_from_s { 100.0 } else { 200.0 },
-                rss_bytes: 0,
-                huge_bytes: 0,
             }
         });
         Curve {
