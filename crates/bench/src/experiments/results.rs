@@ -5,6 +5,7 @@ use crate::live::report::Managing;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 /// Where and when experiments were made, and what came of them.
@@ -37,20 +38,28 @@ impl Results {
         Self {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            commit: said_by(
-                "git",
-                &[
-                    "-C",
-                    env!("CARGO_MANIFEST_DIR"),
-                    "describe",
-                    "--always",
-                    "--dirty",
-                ],
-            ),
+            commit: commit_built(),
             date: said_by("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
+    }
+}
+
+/// The last commit before this program was built: the tree may have moved on since.
+fn commit_built() -> Option<String> {
+    let git = |args: &[&str]| {
+        let all = ["-C", env!("CARGO_MANIFEST_DIR")];
+        said_by("git", &[&all[..], args].concat())
+    };
+    let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
+    let before = format!("--before=@{}", built.mtime());
+    let last = git(&["log", "-1", "--format=%H", &before])?;
+    // Whether it was that commit or a change of it can be told while the tree is still there.
+    if git(&["rev-parse", "HEAD"])? == last {
+        git(&["describe", "--always", "--dirty"])
+    } else {
+        git(&["rev-parse", "--short", &last])
     }
 }
 
