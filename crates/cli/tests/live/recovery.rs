@@ -62,7 +62,7 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
         &format!("--policy none --cpu 100 {}", short_of_memory()),
         pid,
     );
-    std::thread::sleep(Duration::from_secs(3));
+    assert!(until(Duration::from_secs(20), || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
     assert_eq!(
         summary["recovered_bytes"].as_u64(),
@@ -82,7 +82,7 @@ fn a_full_huge_page_is_not_split() {
         &format!("--policy none --cpu 100 {}", short_of_memory()),
         pid,
     );
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(3) * patience());
     let summary = attached.interrupt();
     assert_eq!(summary["split"], 0);
     assert!(summary["scanned"].as_u64() >= Some(16), "{summary}");
