@@ -57,7 +57,7 @@ impl Sizes {
     }
 }
 
-/// 2 or 3 GiB each, an eighth of it hot; 16 promotions a second, or each system's own pace.
+/// 2 or 3 GiB each, a tenth or an eighth of it hot; 16 promotions a second, or each system's own pace.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -197,10 +197,10 @@ fn steady(program: &mut dyn Program, steps: usize) -> Result<f64, BenchError> {
     Ok(median(&rates?))
 }
 
-/// Nearly all questions are about an eighth of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
+/// Nearly all questions are about a tenth of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
 /// part, because less of the page tables is in the caches.
 const HOT: Hot = Hot {
-    keys_percent: 12,
+    keys_percent: 10,
     questions_percent: 99,
 };
 
@@ -213,7 +213,7 @@ struct Subject {
     mib: u64,
 }
 
-/// Programs of which a part is hot: one of ours, some with nearly all questions about an eighth of their keys, and some that are as they are (a
+/// Programs of which a part is hot: one of ours, some with nearly all questions about a tenth of their keys, and some that are as they are (a
 /// solver's vectors beside its matrix, a graph's ranks beside its edges).
 fn subjects(scale: Scale) -> Vec<Subject> {
     let ours = |mib, words| Subject {
