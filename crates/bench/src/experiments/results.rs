@@ -8,6 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
+/// The folder of the figures, beside the document.
+pub const FIGURES: &str = "results";
+
 /// Where and when experiments were made, and what came of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
@@ -92,7 +95,11 @@ impl fmt::Display for Results {
             self.kernel
         )?;
         for outcome in &self.outcomes {
-            writeln!(f, "\n## {}\n\n```\n{outcome}```", outcome.name)?;
+            let name = outcome.name;
+            writeln!(f, "\n## {name}\n\n```\n{outcome}```")?;
+            if outcome.figure().is_some() {
+                writeln!(f, "\n![{name}]({FIGURES}/{name}.svg)")?;
+            }
         }
         let mut managing = Managing::default();
         for report in self

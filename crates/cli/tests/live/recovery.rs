@@ -119,7 +119,10 @@ fn regions_that_were_split_are_promoted_again() {
     let Some(_machine) = machine("regions_that_were_split_are_promoted_again") else {
         return;
     };
-    let (_program, pid) = workload("random --mib 32 --pages base --quiet --seconds 60");
+    let (mut program, pid) = workload(&format!(
+        "random --mib 32 --pages base --quiet --seconds {}",
+        60 * patience()
+    ));
     let settings = Settings {
         period: Duration::from_secs(1),
         window: Duration::from_millis(100),
@@ -147,6 +150,7 @@ fn regions_that_were_split_are_promoted_again() {
         }
     }
     assert!(split >= 16);
+    assert_eq!(memory(&mut program).1, 0, "all of it is base pages again");
     let again = promote(split).totals().clone();
     assert!(again.promoted >= split, "{split} were split: {again:?}");
 }
