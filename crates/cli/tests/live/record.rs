@@ -22,7 +22,7 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
         return;
     };
     // Where a window costs more they come less often.
-    let length = 7 * patience();
+    let length = 7 * patience() * patience();
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
         length + 50
