@@ -9,8 +9,9 @@ use super::report::{Report, median};
 use super::systems::{Pace, System};
 use std::time::Duration;
 
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [System; 5] = [
     System::Base,
+    System::Madvise,
     System::ThpShipped,
     System::ThpPaced,
     System::Hawkeye,
@@ -29,7 +30,7 @@ struct Sizes {
     rounds: usize,
 }
 
-/// 512 MiB each at the begin, 15 s of questions, three times.
+/// 512 MiB each at the begin, 12 s of questions, three times.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -39,7 +40,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         },
         Scale::Full => Sizes {
             mib: 512,
-            length: Duration::from_secs(15),
+            length: Duration::from_secs(12),
             rounds: 3,
         },
     };
