@@ -38,8 +38,12 @@ MODULE_PARM_DESC(idle_only, "Zero only while the CPU has nothing else to run (de
 static bool stopping;
 static DECLARE_WAIT_QUEUE_HEAD(stop_wait);
 
-/* When the pages that were zeroed last are paid for. Only the worker uses it. */
-static ktime_t paid_at;
+/*
+ * Pages zeroed that are not paid for yet, by letting time pass, and up to when
+ * it was counted. Only the worker, of which there is one, uses them.
+ */
+static unsigned long owed;
+static ktime_t counted;
 
 /* Without the cache: who allocates the memory may be on another CPU, and later. */
 static void zero_page(struct page *page)
@@ -91,9 +95,6 @@ static int prezero_report(struct page_reporting_dev_info *prdev,
 			  struct scatterlist *sgl, unsigned int nents)
 {
 	unsigned long give_up = jiffies + msecs_to_jiffies(PREZERO_PATIENCE);
-	unsigned int rate = READ_ONCE(pages_per_second);
-	ktime_t start = ktime_get();
-	unsigned long done = 0;
 	struct scatterlist *sg;
 	unsigned int i;
 	int err = 0;
@@ -114,41 +115,62 @@ static int prezero_report(struct page_reporting_dev_info *prdev,
 				goto out;
 			}
 			zero_page(sg_page(sg) + n);
-			done++;
+			owed++;
 			cond_resched();
 		}
 	}
 out:
 	zeroes_done();
-	if (rate)
-		paid_at = ktime_add_ns(max(paid_at, start),
-				       div_u64((u64)done * NSEC_PER_SEC, rate));
 	return err;
+}
+
+/* How many milliseconds it takes, at the rate of now, until nothing is owed. */
+static unsigned int time_owed(void)
+{
+	unsigned int rate = READ_ONCE(pages_per_second);
+	ktime_t now = ktime_get();
+	u64 ns, paid;
+
+	if (!rate || !owed) {
+		owed = 0;
+		counted = now;
+		return 0;
+	}
+
+	/* More than a day is for ever, and does not overflow. */
+	ns = min_t(u64, ktime_to_ns(ktime_sub(now, counted)), NSEC_PER_SEC * 86400ULL);
+	paid = mul_u64_u32_div(ns, rate, NSEC_PER_SEC);
+	if (paid >= owed) {
+		owed = 0;
+		counted = now;
+		return 0;
+	}
+	/* Parts of a page are not lost. */
+	counted = ktime_add_ns(counted, mul_u64_u32_div(paid, NSEC_PER_SEC, rate));
+	owed -= paid;
+	return min_t(u64, div_u64((u64)owed * MSEC_PER_SEC, rate) + 1, UINT_MAX);
 }
 
 /* Called before report(), with nothing kept from the allocator. */
 static int prezero_pause(struct page_reporting_dev_info *prdev)
 {
-	s64 wait = ktime_ms_delta(paid_at, ktime_get());
+	unsigned int ms = time_owed();
 
-	if (wait > 0 && READ_ONCE(pages_per_second))
-		nap(min_t(s64, wait, PREZERO_NAP));
+	if (ms)
+		nap(ms);
 	else if (!may_run())
 		nap(10);
 
 	if (READ_ONCE(stopping))
 		return -ECANCELED;
-	if (!may_run() || (READ_ONCE(pages_per_second) &&
-			   ktime_ms_delta(paid_at, ktime_get()) > 0))
-		return -EAGAIN;
-	return 0;
+	return time_owed() || !may_run() ? -EAGAIN : 0;
 }
 
 static struct page_reporting_dev_info prezero_device = {
 	.report = prezero_report,
 	.pause = prezero_pause,
 	.zeroes = true,
-	.order = PAGE_REPORTING_ORDER_UNSPECIFIED,
+	.order = -1,	/* that of a pageblock */
 	/* A block at a time: the fewer are away from the allocator, the better. */
 	.capacity = 1,
 };
