@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|kernels|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other kernels,
+# install-deps.sh [test|kernels|kernel-test|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other kernels,
 # linting, making the package, or checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever
 # the distribution. Tests go on without programs that only some of them use.
 set -euo pipefail
@@ -90,7 +90,21 @@ case ${1-} in deb | packages)
   need_command dh debhelper
   ;;
 esac
-case ${1-} in kernels | lint | deb | packages) need_command python3 python3 ;; esac
+case ${1-} in kernels | kernel-test | lint | deb | packages) need_command python3 python3 ;; esac
+# To check that the patches of the kernel apply, and to build and boot it.
+case ${1-} in lint | kernel-test)
+  need_command patch patch
+  need_command xz xz-utils
+  ;;
+esac
+if [ "${1-}" = kernel-test ]; then
+  need_command flex flex
+  need_command bison bison
+  need_command bc bc
+  need_command cpio cpio
+  need_command busybox busybox-static
+  need_command qemu-system-x86_64 qemu-system-x86
+fi
 if [ "${1-}" = packages ]; then
   need_command lintian lintian
   need_command mandoc mandoc

@@ -38,7 +38,7 @@ case $1 in
   */*) kernel=$1 folder=$1 image=$1/bzImage cache=$1; shift; [ -f "$image" ] || die "no kernel in $folder" ;;
   *) wrong_usage "no such kernel: $1" ;;
 esac
-files=() modules=() append='' memory=1024 seconds=300 processors=(-accel tcg,thread=single -smp 2)
+files=() modules=() append='' memory=1024 seconds=300 processors=(-accel "tcg,thread=single" -smp 2)
 while getopts f:k:a:m:t:i option; do
   case $option in
     f) [ -f "$OPTARG" ] || wrong_usage "no such file: $OPTARG"; files+=("$OPTARG") ;;

@@ -2,6 +2,8 @@
 # What the plans of this folder share. They run on busybox in the virtual machine, and tell kernel/test/report.py by lines:
 #   @check NAME ok|FAILED|skipped WHY...
 #   @figure NAME VALUE
+echo "@kernel $(uname -r)"
+echo "@arguments $(cat /proc/cmdline)"
 prezero=/sys/kernel/mm/prezero
 thp=/sys/kernel/mm/transparent_hugepage
 
