@@ -52,7 +52,7 @@ kernels-deps:
 	@scripts/install-deps.sh kernels
 
 kernel-test-deps:
-	@scripts/install-deps.sh kernel-test
+	@scripts/install-deps.sh kernel
 
 lint-deps:
 	@scripts/install-deps.sh lint
