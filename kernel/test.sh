@@ -11,6 +11,7 @@
 #   benchmarks-init          the same once with init_on_alloc=1
 #   instructions             of the allocator with the series, counted
 #   instructions-stock       and without
+# --no-build: takes the kernels as they are in target/kernel/VERSION.
 # --quick: 1 minute instead of 10, one round of measurements. --only keeps what other runs left in target/kernel/VERSION/test.
 # Takes about an hour a kernel, 15 minutes with --quick, and what building takes.
 set -euo pipefail
@@ -19,10 +20,11 @@ cd "$here/.."
 
 all=(selfcheck-debug selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
   correctness-debug correctness-debug-init correctness-kasan)
-seconds=600 rounds=3 versions=() runs=()
+seconds=600 rounds=3 build=kernel/build.sh versions=() runs=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) seconds=60 rounds=1 ;;
+    --no-build) build=true ;;
     --only) runs+=("${2:?which run?}"); shift ;;
     7.2 | 6.12) versions+=("$1") ;;
     *) sed -n '2,/^set/{/^set/d;s/^# //p}' "$0" >&2; exit 2 ;;
@@ -92,7 +94,7 @@ failed=0
 for version in "${versions[@]}"; do
   for run in "${runs[@]}"; do
     to=target/kernel/$version/test/$run
-    kernel/build.sh "$version" "$(built_for "$run")" || { echo "test: $(built_for "$run") of $version does not build" >&2; failed=1; continue; }
+    $build "$version" "$(built_for "$run")" || { echo "test: $(built_for "$run") of $version does not build" >&2; failed=1; continue; }
     echo "test: $version $run" >&2
     rm -rf "$to"
     start "$run"

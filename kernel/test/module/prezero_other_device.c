@@ -36,13 +36,16 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *sg
 
 static struct page_reporting_dev_info device = {
 	.report = report,
+#ifdef PAGE_REPORTING_ORDER_UNSPECIFIED
+	.order = PAGE_REPORTING_ORDER_UNSPECIFIED,
+#endif
 };
 
 static int __init prezero_other_device_init(void)
 {
 	if (lies) {
 #ifdef CONFIG_PREZERO
-		device.zeroing = true;
+		device.zeroes = true;
 #else
 		return -EOPNOTSUPP;
 #endif
