@@ -33,8 +33,11 @@ class Run:
                 name, result, *why = rest.split(" ", 2)
                 self.checks.append((name, result, " ".join(why)))
             elif word == "@figure":
-                name, value = rest.split()
-                self.figures[name] = float(value)
+                name, _, value = rest.partition(" ")
+                try:
+                    self.figures[name] = float(value)
+                except ValueError:
+                    self.checks.append((name, "FAILED", f"not a number: '{value}'"))
             elif word == "@status":
                 self.status = int(rest)
             elif word.startswith("@"):

@@ -71,8 +71,9 @@ prepare() {
   mkdir -p /tmp/base /tmp/huge
   mount -t tmpfs -o size=50% base /tmp/base
   mount -t tmpfs -o size=128m,huge=always huge /tmp/huge
-  for file in "$thp"/hugepages-*/enabled "$thp"/hugepages-*/shmem_enabled; do
-    [ ! -e "$file" ] || echo madvise >"$file" || true
+  for directory in "$thp"/hugepages-*; do
+    [ ! -e "$directory/enabled" ] || echo madvise >"$directory/enabled"
+    [ ! -e "$directory/shmem_enabled" ] || echo advise >"$directory/shmem_enabled"
   done
   echo madvise >$thp/enabled
   echo advise >$thp/shmem_enabled || true
