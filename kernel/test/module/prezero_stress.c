@@ -135,8 +135,9 @@ static unsigned int some_order(struct worker *w)
 static void dirty(struct worker *w, struct page *page, unsigned int order, bool compound)
 {
 	/* All of these are dropped by the allocator when a page is freed, none is a sign of a bug. */
-	static const int flags[] = { PG_uptodate, PG_dirty, PG_referenced, PG_owner_priv_1, PG_arch_1, PG_reclaim };
-	static const unsigned long privates[] = { 0, 1, 2, 4, ~0ul, 1ul << 63, 0xdead4ead00000000ul };
+	static const int flags[] = { PG_uptodate, PG_dirty, PG_referenced, PG_owner_priv_1, PG_mappedtodisk, PG_arch_1, PG_reclaim };
+	/* The last two: PREZERO_PRIVATE, by which the allocator itself says that a page is zero. */
+	static const unsigned long privates[] = { 0, 1, 9, ~0ul, 1ul << 63, 0x5a45524ful, 0x5a45524ful };
 	unsigned int i, pages = 1u << order;
 	unsigned char byte = 1 + below(w, 255);
 
