@@ -46,7 +46,7 @@ set_parameter() { echo "$2" >/sys/module/prezero/parameters/"$1"; }
 load_device() { insmod prezero.ko "$@"; }
 unload_device() { if [ -d /sys/module/prezero ]; then rmmod prezero; fi; }
 
-# settle SECONDS: at most, until the device finds nothing more to zero, which is when nothing came for 6 s
+# settle SECONDS: at most, until nearly all that is free is zeroed, or nothing was for 6 s
 settle() {
   last=-1 calm=0 left=$1
   while [ "$left" -gt 0 ] && [ $calm -lt 3 ]; do
@@ -54,6 +54,7 @@ settle() {
     left=$((left - 2)) new=$(counter zeroed)
     if [ "$new" = "$last" ]; then calm=$((calm + 1)); else calm=0; fi
     last=$new
+    [ $(($(counter free) * 400)) -lt $(($(meminfo MemFree) * 98)) ] || break
   done
 }
 
