@@ -84,6 +84,9 @@ if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
   need_cargo clippy rust-clippy
+  # .ci/run sees whether the kernel's patches apply.
+  need_command patch patch
+  need_command xz xz-utils
 fi
 case ${1-} in deb | packages)
   need_command dpkg-buildpackage dpkg-dev
