@@ -4,9 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=${1:-7.2}
-folder=target/kernel/$version/daemon
+folder=target/kernel/$version/minimal
 
-kernel/build.sh "$version" daemon
+kernel/build.sh "$version" minimal
 live=$(cargo test -p hawkeye-cli --test live --no-run --message-format=json |
   sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1)
 hawkeye=$(realpath "${CARGO_TARGET_DIR:-target}/debug/hawkeye")
