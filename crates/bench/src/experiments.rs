@@ -4,7 +4,7 @@ mod outcome;
 mod results;
 
 pub use outcome::Outcome;
-pub use results::Results;
+pub use results::{FIGURES, Results};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{TABLES, Table};

@@ -55,10 +55,11 @@ fn results_are_written_with_where_they_are_from() {
         results.contains("## table-1") && results.contains("Linux "),
         "{results}"
     );
-    let json: serde_json::Value = serde_json::from_str(&read("table-1.json")).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_str(&read("results/table-1.json")).expect("JSON");
     assert!(
         json["live"].is_null() && json["simulated"]["figures"].is_array(),
         "{json}"
     );
-    assert!(read("table-1.svg").contains("<svg"));
+    assert!(read("results/table-1.svg").contains("<svg"));
 }

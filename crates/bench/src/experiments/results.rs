@@ -5,7 +5,11 @@ use crate::live::report::Managing;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+
+/// The folder of the figures, beside the document.
+pub const FIGURES: &str = "results";
 
 /// Where and when experiments were made, and what came of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,20 +41,28 @@ impl Results {
         Self {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            commit: said_by(
-                "git",
-                &[
-                    "-C",
-                    env!("CARGO_MANIFEST_DIR"),
-                    "describe",
-                    "--always",
-                    "--dirty",
-                ],
-            ),
+            commit: commit_built(),
             date: said_by("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
+    }
+}
+
+/// The last commit before this program was built: the tree may have moved on since.
+fn commit_built() -> Option<String> {
+    let git = |args: &[&str]| {
+        let all = ["-C", env!("CARGO_MANIFEST_DIR")];
+        said_by("git", &[&all[..], args].concat())
+    };
+    let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
+    let before = format!("--before=@{}", built.mtime());
+    let last = git(&["log", "-1", "--format=%H", &before])?;
+    // Whether it was that commit or a change of it can be told while the tree is still there.
+    if git(&["rev-parse", "HEAD"])? == last {
+        git(&["describe", "--always", "--dirty"])
+    } else {
+        git(&["rev-parse", "--short", &last])
     }
 }
 
@@ -83,7 +95,11 @@ impl fmt::Display for Results {
             self.kernel
         )?;
         for outcome in &self.outcomes {
-            writeln!(f, "\n## {}\n\n```\n{outcome}```", outcome.name)?;
+            let name = outcome.name;
+            writeln!(f, "\n## {name}\n\n```\n{outcome}```")?;
+            if outcome.figure().is_some() {
+                writeln!(f, "\n![{name}]({FIGURES}/{name}.svg)")?;
+            }
         }
         let mut managing = Managing::default();
         for report in self

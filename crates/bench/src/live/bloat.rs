@@ -110,5 +110,11 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         "us",
         "",
     );
+    report.row(
+        "recovered per second of CPU",
+        mib_of(seen.recovered_bytes) / seen.cpu_s.max(f64::EPSILON),
+        "MiB",
+        "",
+    );
     Ok(report)
 }

@@ -2,6 +2,7 @@
 //! greyscale too.
 
 mod axis;
+mod bars;
 mod heat;
 mod marks;
 mod svg;

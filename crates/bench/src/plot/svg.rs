@@ -1,6 +1,7 @@
 //! Drawing.
 
 use super::axis::Axis;
+use super::bars;
 use super::heat;
 use super::marks::{Look, Mark, look};
 use super::ticks::{shown, ticks};
@@ -8,7 +9,6 @@ use super::{Content, Figure, Line, Panel, PlotError};
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const WIDTH: u32 = 900;
 const PANEL_HEIGHT: u32 = 300;
@@ -30,16 +30,19 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     }
     let mut text = String::new();
     {
-        let height = TITLE_HEIGHT + PANEL_HEIGHT * figure.panels.len().max(1) as u32;
+        let heights: Vec<u32> = figure.panels.iter().map(height).collect();
+        let height = TITLE_HEIGHT + heights.iter().sum::<u32>();
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
         // Places in pixels are those of the whole picture.
         let canvas = root.clone();
-        let root = root.titled(&figure.title, (FONT, 20)).map_err(failed)?;
-        let areas = root.split_evenly((figure.panels.len().max(1), 1));
-        for (panel, area) in figure.panels.iter().zip(&areas) {
+        let mut rest = root.titled(&figure.title, (FONT, 20)).map_err(failed)?;
+        for (panel, height) in figure.panels.iter().zip(heights) {
+            let (area, below) = rest.split_vertically(height);
+            rest = below;
+            let area = &area;
             match &panel.content {
-                Content::Bars(bars) => draw_bars(panel, bars, area)?,
+                Content::Bars(all) => bars::draw(panel, all, area)?,
                 Content::Heat(heat) => heat::draw(panel, heat, area)?,
                 Content::Lines { x_label, lines } => {
                     draw_lines(
@@ -70,9 +73,16 @@ pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
+fn height(panel: &Panel) -> u32 {
+    match &panel.content {
+        Content::Bars(all) => bars::height(all.len()),
+        _ => PANEL_HEIGHT,
+    }
+}
+
 fn check(panel: &Panel) -> Result<(), PlotError> {
     let finite = match &panel.content {
-        Content::Bars(bars) => bars.iter().all(|(_, value)| value.is_finite()),
+        Content::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
         Content::Heat(heat) => {
             let shares = heat.cells.iter().flatten().flatten();
             heat.edges
@@ -93,53 +103,6 @@ fn check(panel: &Panel) -> Result<(), PlotError> {
 fn top(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most > 0.0 { most * HEADROOM } else { 1.0 }
-}
-
-fn draw_bars(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Result<(), PlotError> {
-    let top = top(bars.iter().map(|(_, value)| *value));
-    let last = bars.len().saturating_sub(1);
-    let names = |place: &SegmentValue<usize>| match place {
-        SegmentValue::CenterOf(number) => bars.get(*number).map_or("", |(name, _)| name).to_owned(),
-        _ => String::new(),
-    };
-    let mut chart = ChartBuilder::on(area)
-        .caption(&panel.title, (FONT, 15))
-        .margin(8)
-        .x_label_area_size(24)
-        .y_label_area_size(64)
-        .build_cartesian_2d(
-            (0..last).into_segmented(),
-            Axis::new(0.0, top, ticks(0.0, top, 6)),
-        )
-        .map_err(failed)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.15))
-        .x_labels(bars.len() + 1)
-        .x_label_formatter(&names)
-        .y_label_formatter(&|value| shown(*value))
-        .y_desc(&panel.y_label)
-        .label_style((FONT, 12))
-        .axis_desc_style((FONT, 13))
-        .draw()
-        .map_err(failed)?;
-    let grey = RGBColor(150, 150, 150);
-    for (number, (_, value)) in bars.iter().enumerate() {
-        let across = || (SegmentValue::Exact(number), SegmentValue::Exact(number + 1));
-        for style in [grey.filled(), BLACK.stroke_width(1)] {
-            let (from, to) = across();
-            let mut bar = Rectangle::new([(from, 0.0), (to, *value)], style);
-            bar.set_margin(0, 0, 16, 16);
-            chart.draw_series([bar]).map_err(failed)?;
-        }
-        let style = TextStyle::from((FONT, 12)).pos(Pos::new(HPos::Center, VPos::Bottom));
-        let place = (SegmentValue::CenterOf(number), *value);
-        let label = EmptyElement::at(place) + Text::new(shown(*value), (0, -3), style);
-        chart.draw_series([label]).map_err(failed)?;
-    }
-    Ok(())
 }
 
 /// A horizontal axis.

@@ -45,7 +45,7 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Write results.md, and JSON and SVG of each experiment, into a folder.
+    /// Write results.md into a folder after each experiment, and JSON and SVG of it into `results` there.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -70,7 +70,8 @@ impl Bench {
         }
         let chosen = self.chosen()?;
         if let Some(folder) = &self.out {
-            fs::create_dir_all(folder)
+            let folder = folder.join(experiments::FIGURES);
+            fs::create_dir_all(&folder)
                 .with_context(|| format!("{} can't be made", folder.display()))?;
         }
         let mut host = None;
@@ -87,10 +88,11 @@ impl Bench {
                     if !self.json {
                         println!("{outcome}");
                     }
-                    if let Some(folder) = &self.out {
-                        write_outcome(folder, &outcome)?;
-                    }
                     results.outcomes.push(outcome);
+                    if let (Some(folder), Some(outcome)) = (&self.out, results.outcomes.last()) {
+                        write_outcome(&folder.join(experiments::FIGURES), outcome)?;
+                        write(&folder.join("results.md"), &results.to_string())?;
+                    }
                 }
                 Err(error) => {
                     eprintln!("hawkeye: {} could not be done: {error}", experiment.name);
@@ -100,9 +102,6 @@ impl Bench {
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&results)?);
-        }
-        if let Some(folder) = &self.out {
-            write(&folder.join("results.md"), &results.to_string())?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

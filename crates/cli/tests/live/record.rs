@@ -1,6 +1,6 @@
 //! `hawkeye record`, and `--record` of `run`: what is recorded live is reported, and replayed by the simulator.
 
-use crate::common::{Machine, machine, workload};
+use crate::common::{Machine, machine, patience, workload};
 use serde_json::Value;
 use std::path::Path;
 
@@ -21,8 +21,12 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
     let Some(machine) = machine("a_live_program_is_recorded_and_replayed") else {
         return;
     };
-    let (mut program, pid) =
-        workload("hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds 60");
+    // Where a window costs more they come less often.
+    let length = 7 * patience() * patience();
+    let (mut program, pid) = workload(&format!(
+        "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
+        length + 50
+    ));
     let file = machine.state.join("live.parquet");
     let settings =
         |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
@@ -34,7 +38,7 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
     ];
     let before = names.map(|name| settings(name).ok());
     let output = machine.output(&format!(
-        "record {pid} -o {} --length 7 --period 2 --window 0.2",
+        "record {pid} -o {} --length {length} --period 2 --window 0.2",
         file.display()
     ));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

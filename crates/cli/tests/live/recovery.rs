@@ -62,7 +62,7 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
         &format!("--policy none --cpu 100 {}", short_of_memory()),
         pid,
     );
-    std::thread::sleep(Duration::from_secs(3));
+    assert!(until(Duration::from_secs(20), || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
     assert_eq!(
         summary["recovered_bytes"].as_u64(),
@@ -82,7 +82,7 @@ fn a_full_huge_page_is_not_split() {
         &format!("--policy none --cpu 100 {}", short_of_memory()),
         pid,
     );
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(3) * patience());
     let summary = attached.interrupt();
     assert_eq!(summary["split"], 0);
     assert!(summary["scanned"].as_u64() >= Some(16), "{summary}");
@@ -119,7 +119,10 @@ fn regions_that_were_split_are_promoted_again() {
     let Some(_machine) = machine("regions_that_were_split_are_promoted_again") else {
         return;
     };
-    let (_program, pid) = workload("random --mib 32 --pages base --quiet --seconds 60");
+    let (_program, pid) = workload(&format!(
+        "random --mib 32 --pages base --quiet --seconds {}",
+        60 * patience()
+    ));
     let settings = Settings {
         period: Duration::from_secs(1),
         window: Duration::from_millis(100),
@@ -147,6 +150,11 @@ fn regions_that_were_split_are_promoted_again() {
         }
     }
     assert!(split >= 16);
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("reads");
+    let huge = rollup
+        .lines()
+        .find(|line| line.starts_with("AnonHugePages:"));
+    assert!(huge.is_some_and(|line| line.ends_with(" 0 kB")), "{huge:?}");
     let again = promote(split).totals().clone();
     assert!(again.promoted >= split, "{split} were split: {again:?}");
 }

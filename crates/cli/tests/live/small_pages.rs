@@ -1,6 +1,8 @@
 //! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
 
-use crate::common::{HAWKEYE, Machine, at_speed, machine, read_json, signal, skip, until};
+use crate::common::{
+    HAWKEYE, Machine, at_speed, machine, patience, read_json, signal, skip, until,
+};
 use crate::settings;
 use serde_json::Value;
 use std::process::{Child, Stdio};
@@ -95,9 +97,10 @@ fn advised_memory_alone_can_be_chosen() {
     };
     let json = machine.state.join("advised.json");
     let words = format!(
-        "run {SOON} --small-pages advised --json {} -- {HAWKEYE} workload {} --seconds 10",
+        "run {SOON} --small-pages advised --json {} -- {HAWKEYE} workload {} --seconds {}",
         json.display(),
-        BLOCKS.replace("default", "huge")
+        BLOCKS.replace("default", "huge"),
+        10 * patience()
     );
     let mut child = machine
         .hawkeye(&words)

@@ -1,6 +1,6 @@
 //! `hawkeye why` for regions in every state that a test can bring about.
 
-use crate::common::{machine, until};
+use crate::common::{machine, patience, until};
 use crate::daemon::{CONFIG, Daemon, Minded};
 use serde_json::Value;
 use std::time::Duration;
@@ -21,7 +21,11 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
     };
     let program = Minded::start(&machine);
     // One a second: all others wait.
-    let slowly = CONFIG.replace("[limits]", "[limits]\npromotions_per_s = 1");
+    let per_s = 1.0 / f64::from(patience());
+    let slowly = CONFIG.replace(
+        "[limits]",
+        &format!("[limits]\npromotions_per_s = {per_s:?}"),
+    );
     let daemon = Daemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
     let pid = program.pid();
     let promoted = || daemon.status()["totals"]["promoted"].as_u64() >= Some(2);
