@@ -14,7 +14,7 @@ files() {
   local all side=---
   [ "$2" = OLD ] || side=+++
   mapfile -t all < <(patches "$1")
-  cat /dev/null "${all[@]}" | awk -v side="$side" '$1 == side && $2 != "/dev/null" { print substr($2, 3) }' | sort -u
+  cat /dev/null "${all[@]}" | awk -v side="$side" '$1 == side && $2 ~ /^[ab]\// { print substr($2, 3) }' | sort -u
 }
 
 # found VERSION: the files that must be there before the series

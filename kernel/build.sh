@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build.sh VERSION CONFIG: builds Debian's kernel source VERSION (7.2 or 6.12) with the series, to target/kernel/VERSION/CONFIG:
-#   bzImage, vmlinux, config, modules/*.ko (kernel/module, and those of kernel/test/module if there are)
+#   bzImage, vmlinux, config, modules/*.ko (the kernel's own, of kernel/module, and of kernel/test/module if there is that)
 # CONFIG: minimal; debug or kasan (with minimal below them); stock (minimal, without the series, to compare with).
 # Does nothing where what is there was made of the same source, series, configuration and modules.
 set -euo pipefail
@@ -72,6 +72,7 @@ ln -sf build/vmlinux "$out/vmlinux"
 
 rm -rf "$out/modules" "$out/module-build"
 mkdir "$out/modules"
+find "$out/build" -name '*.ko' -exec cp {} "$out/modules/" \;
 for module in "${modules[@]}"; do
   [ -f "$module/Kbuild" ] || continue
   # Built in a copy: only newer kernels can put a module's objects elsewhere.
