@@ -24,8 +24,8 @@
 
 /* Never sleeps longer than this without looking whether it is to end (ms). */
 #define PREZERO_NAP		100
-/* How long a block is kept from the allocator for want of idle time (ms). */
-#define PREZERO_PATIENCE	20
+/* How often a block is kept from the allocator a jiffy longer, for want of idle time. */
+#define PREZERO_PATIENCE	5
 
 static unsigned int pages_per_second = 10000;
 module_param(pages_per_second, uint, 0644);
@@ -45,7 +45,10 @@ static DECLARE_WAIT_QUEUE_HEAD(stop_wait);
 static unsigned long owed;
 static ktime_t counted;
 
-/* Without the cache: who allocates the memory may be on another CPU, and later. */
+/*
+ * Without the cache: who allocates the memory may be on another CPU, and later.
+ * Such stores are not ordered by the zone lock, under which the page is put back.
+ */
 static void zero_page(struct page *page)
 {
 #ifdef CONFIG_X86_64
@@ -62,19 +65,9 @@ static void zero_page(struct page *page)
 			     "movnti %1, 48(%0)\n\t"
 			     "movnti %1, 56(%0)"
 			     : : "r" (p), "r" (0UL) : "memory");
+	asm volatile("sfence" : : : "memory");
 #else
 	clear_highpage_kasan_tagged(page);
-#endif
-}
-
-/*
- * Non-temporal stores are not ordered by the zone lock, under which the pages
- * are put back; others are.
- */
-static void zeroes_done(void)
-{
-#ifdef CONFIG_X86_64
-	asm volatile("sfence" : : : "memory");
 #endif
 }
 
@@ -90,38 +83,31 @@ static bool may_run(void)
 	return !READ_ONCE(idle_only) || single_task_running();
 }
 
-/* Called with a few blocks that are kept from the allocator meanwhile. */
+/* Called with blocks that are kept from the allocator meanwhile. */
 static int prezero_report(struct page_reporting_dev_info *prdev,
 			  struct scatterlist *sgl, unsigned int nents)
 {
-	unsigned long give_up = jiffies + msecs_to_jiffies(PREZERO_PATIENCE);
+	unsigned int naps = 0;
 	struct scatterlist *sg;
 	unsigned int i;
-	int err = 0;
 
 	for_each_sg(sgl, sg, nents, i) {
 		unsigned long n, pages = sg->length >> PAGE_SHIFT;
 
 		for (n = 0; n < pages; n++) {
 			while (!may_run()) {
-				if (time_after(jiffies, give_up)) {
-					err = -EAGAIN;
-					goto out;
-				}
+				if (naps++ >= PREZERO_PATIENCE)
+					return -EAGAIN;
 				nap(1);
 			}
-			if (READ_ONCE(stopping)) {
-				err = -ECANCELED;
-				goto out;
-			}
+			if (READ_ONCE(stopping))
+				return -ECANCELED;
 			zero_page(sg_page(sg) + n);
 			owed++;
 			cond_resched();
 		}
 	}
-out:
-	zeroes_done();
-	return err;
+	return 0;
 }
 
 /* How many milliseconds it takes, at the rate of now, until nothing is owed. */
@@ -159,7 +145,7 @@ static int prezero_pause(struct page_reporting_dev_info *prdev)
 	if (ms)
 		nap(ms);
 	else if (!may_run())
-		nap(10);
+		nap(PREZERO_NAP);
 
 	if (READ_ONCE(stopping))
 		return -ECANCELED;
