@@ -4,6 +4,7 @@
 # target/kernel/VERSION/results.json; with those of both kernels, writes docs/prezero.md. RUNs, each a machine of its own:
 #   correctness-debug        10 minutes of allocating, dirtying, freeing and reading back, with every check the allocator has
 #   correctness-debug-init   2.5 minutes of it with init_on_alloc=1, Debian's default
+#   correctness-minimal      10 minutes of it as it would be used, without checks in the kernel
 #   correctness-kasan        10 minutes with KASAN, and init_on_alloc=1
 #   selfcheck-debug          a device that lies about zeroing, which the debug check must find
 #   selfcheck-minimal        the same without the debug check: reading back must find it
@@ -13,13 +14,13 @@
 #   instructions-stock       and without
 # --no-build: takes the kernels as they are in target/kernel/VERSION.
 # --quick: 1 minute instead of 10, one round of measurements. --only keeps what other runs left in target/kernel/VERSION/test.
-# Takes about an hour a kernel, 15 minutes with --quick, and what building takes.
+# Takes about an hour a kernel, 20 minutes with --quick, and what building takes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 
 all=(selfcheck-debug selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
-  correctness-debug correctness-debug-init correctness-kasan)
+  correctness-minimal correctness-debug correctness-debug-init correctness-kasan)
 seconds=600 rounds=3 build=kernel/build.sh versions=() runs=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -67,6 +68,7 @@ boot() {
 
 start() {
   case $1 in
+    correctness-minimal) boot minimal $((seconds + 400)) -m 3072 -a "kernelcore=50% init_on_alloc=0" -- sh ./correctness $seconds 0 ;;
     correctness-debug) boot debug $((seconds + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=0" -- sh ./correctness $seconds 0 ;;
     correctness-debug-init) boot debug $((seconds / 4 + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $((seconds / 4 + 45)) 1 ;;
     correctness-kasan) boot kasan $((seconds + 600)) -m 3584 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $seconds 1 ;;

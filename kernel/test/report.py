@@ -105,10 +105,13 @@ def targets(runs):
     if "instructions" in runs and "instructions-stock" in runs:
         figures, stock = runs["instructions"]["figures"], runs["instructions-stock"]["figures"]
         for name in instruction_names(figures):
-            before, after = stock.get(f"instructions.off.{name}"), figures[f"instructions.off.{name}"]
-            if before:
-                add(f"instructions, {name}, device off, with / without the series", "<= 1.01", f"{after:.1f} / {before:.1f} = {after / before:.4f}",
-                    after <= before * 1.01)
+            for device in ("off", "on"):
+                before, after = stock.get(f"instructions.off.{name}"), figures.get(f"instructions.{device}.{name}")
+                # Order 5 is not on the per-CPU lists, so not on the fast path. With the device on, zeroes are to be found: no limit there.
+                wanted = "<= 1.01" if device == "off" and "order_5" not in name else "reported"
+                if before and after:
+                    add(f"instructions, {name.replace('_', ' ')}, device {device}, with / without the series", wanted,
+                        f"{after:.1f} / {before:.1f} = {after / before:.4f}", wanted == "reported" or after <= before * 1.01)
     return rows
 
 

@@ -72,6 +72,28 @@ static void count(const char *name, u64 (*run)(gfp_t gfp, unsigned int order, un
 		pr_info("prezero_count: %s %llu.%02llu\n", name, least / n, least % n * 100 / n);
 }
 
+/*
+ * Blocks that have no per-CPU list come from the free lists, and how many a block is split and merged there depends on
+ * what is free. So that it is not at all: free blocks of this order whose neighbours are in use.
+ */
+static void count_without_merging(const char *name, gfp_t gfp, unsigned int order, unsigned int n)
+{
+	struct page *held[64];
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(held); i++)
+		held[i] = alloc_pages(gfp, order);
+	for (i = 0; i < ARRAY_SIZE(held); i += 2) {
+		if (held[i])
+			__free_pages(held[i], order);
+		held[i] = NULL;
+	}
+	count(name, alternating, gfp, order, n);
+	for (i = 0; i < ARRAY_SIZE(held); i++)
+		if (held[i])
+			__free_pages(held[i], order);
+}
+
 static int __init prezero_count_init(void)
 {
 	/* Nothing that sleeps, as preemption is off. */
@@ -86,7 +108,7 @@ static int __init prezero_count_init(void)
 	count("base_page_512_at_once", many, plain, 0, 512);
 	count("base_page_movable_512_at_once", many, user, 0, 512);
 	count("order_3_one_by_one", alternating, plain | __GFP_COMP, 3, 100);
-	count("order_5_one_by_one", alternating, plain | __GFP_COMP, 5, 100);
+	count_without_merging("order_5_one_by_one", plain | __GFP_COMP, 5, 100);
 	count("huge_page_one_by_one", alternating, user | __GFP_COMP, 9, 50);
 	count("huge_page_32_at_once", many, user | __GFP_COMP, 9, 32);
 	count("zeroed_base_page_512_at_once", many, user | __GFP_ZERO, 0, 512);
