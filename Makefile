@@ -3,7 +3,7 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test test-kernels build bench lint deb check-packages deps test-deps kernels-deps lint-deps clean
+.PHONY: help run test test-kernels kernel-test build bench lint deb check-packages deps test-deps kernels-deps kernel-test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -20,6 +20,9 @@ test: test-deps ## run all tests; the live ones need root and are counted as ski
 
 test-kernels: kernels-deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
 	@scripts/vm/test-kernels.sh
+
+kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test and measure them in QEMU, write docs/prezero.md (two hours and more)
+	@kernel/test.sh
 
 bench: build ## measure on this machine, side by side in one run
 	$(HAWKEYE) bench --live
@@ -47,6 +50,9 @@ test-deps:
 
 kernels-deps:
 	@scripts/install-deps.sh kernels
+
+kernel-test-deps:
+	@scripts/install-deps.sh kernel
 
 lint-deps:
 	@scripts/install-deps.sh lint

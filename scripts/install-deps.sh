@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|kernels|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other kernels,
-# linting, making the package, or checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever
+# install-deps.sh [test|kernels|kernel|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other
+# kernels, building kernel/'s kernels, linting, making the package, or checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever
 # the distribution. Tests go on without programs that only some of them use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -84,6 +84,9 @@ if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
   need_cargo clippy rust-clippy
+  # .ci/run sees whether the kernel's patches apply.
+  need_command patch patch
+  need_command xz xz-utils
 fi
 case ${1-} in deb | packages)
   need_command dpkg-buildpackage dpkg-dev
@@ -100,6 +103,19 @@ if [ "${1-}" = packages ]; then
   need_command debootstrap debootstrap
   need_command script bsdutils
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+fi
+if [ "${1-}" = kernel ]; then
+  need_command flex flex
+  need_command bison bison
+  need_command bc bc
+  need_command patch patch
+  need_command xz xz-utils
+  need_command cpio cpio
+  need_command python3 python3
+  need_command perl perl
+  need_command qemu-system-x86_64 qemu-system-x86
+  need_command busybox busybox-static
+  need_header openssl/opensslv.h libssl-dev
 fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 if [ "${1-}" = test ]; then

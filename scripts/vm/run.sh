@@ -7,6 +7,7 @@ usage() {
 usage: scripts/vm/run.sh KERNEL [OPTION]... -- COMMAND [ARG]...
 
 KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel, downloaded once to target/vm (see fetch-kernel.sh).
+Or a folder with a / in its name, in which kernel/build.sh has put a kernel.
 
   -f FILE      copy FILE into the machine, to /vm, which is the working directory and first in PATH;
                a program's shared libraries come with it (may be repeated)
@@ -15,10 +16,11 @@ KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel, downloaded once to target/vm 
   -a STRING    append STRING to the kernel's command line
   -m MIB       memory of the machine, in MiB (default 1024)
   -t SECONDS   time for everything, from boot to end (default 300)
+  -i           one processor, whose time stamp counter counts instructions
 
 COMMAND runs as root on busybox, with /proc, /sys, cgroup2, debugfs, tracefs, securityfs, bpf, and tmpfs
 on /run, /tmp and /dev/shm. What it prints comes out on standard output, what the kernel prints goes to
-target/vm/KERNEL/console.log. Its exit status is passed on; 124: out of time, 125: the machine failed.
+console.log in the kernel's folder (target/vm/KERNEL). Its exit status is passed on; 124: out of time, 125: the machine failed.
 One machine runs at a time; a second waits for the first. There is no KVM: times mean nothing.
 U
 }
@@ -32,17 +34,19 @@ cache=$(cd "$here/../.." && pwd)/target/vm
 [ $# -gt 0 ] || wrong_usage "which kernel?"
 case $1 in
   -h | --help) usage; exit 0 ;;
-  6.1 | 6.12 | 7.2) kernel=$1; shift ;;
+  6.1 | 6.12 | 7.2) kernel=$1 folder=$cache/$1 image=$cache/$1/vmlinuz; shift ;;
+  */*) kernel=$1 folder=$1 image=$1/bzImage cache=$1; shift; [ -f "$image" ] || die "no kernel in $folder" ;;
   *) wrong_usage "no such kernel: $1" ;;
 esac
-files=() modules=() append='' memory=1024 seconds=300
-while getopts f:k:a:m:t: option; do
+files=() modules=() append='' memory=1024 seconds=300 processors=(-accel "tcg,thread=single" -smp 2)
+while getopts f:k:a:m:t:i option; do
   case $option in
     f) [ -f "$OPTARG" ] || wrong_usage "no such file: $OPTARG"; files+=("$OPTARG") ;;
     k) modules+=("$OPTARG") ;;
     a) append=$OPTARG ;;
     m) memory=$OPTARG ;;
     t) seconds=$OPTARG ;;
+    i) processors=(-accel tcg -smp 1 -icount "shift=0,sleep=off") ;;
     *) wrong_usage "see below" ;;
   esac
 done
@@ -75,7 +79,7 @@ add_file() {
 # add_module MODULE: the module and those it depends on, decompressed, in loading order.
 add_module() {
   local list file
-  list=$(modprobe --show-depends -d "$cache/$kernel" -S "$(cat "$cache/$kernel/release")" "$1") ||
+  list=$(modprobe --show-depends -d "$folder" -S "$(cat "$folder/release")" "$1") ||
     die "no module $1 in kernel $kernel"
   while read -r file; do
     case $file in
@@ -102,7 +106,7 @@ install_missing qemu-system-x86_64 qemu-system-x86 busybox busybox-static cpio c
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9
-"$here/fetch-kernel.sh" "$kernel" "$cache/$kernel" >&2 || die "no kernel $kernel"
+[ "$folder" = "$kernel" ] || "$here/fetch-kernel.sh" "$kernel" "$folder" >&2 || die "no kernel $kernel"
 
 work=$(mktemp -d "$cache/run.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -114,18 +118,18 @@ build_initramfs "$@"
 # allocator sooner or later (with thread=multi during boot). thread=single keeps to one core of the host.
 ended=0
 timeout "$seconds" nice -n 10 qemu-system-x86_64 \
-  -M q35 -accel tcg,thread=single -smp 2 -cpu max,-cx16 -m "$memory" \
+  -M q35 "${processors[@]}" -cpu max,-cx16 -m "$memory" \
   -nodefaults -no-user-config -display none -no-reboot \
-  -kernel "$cache/$kernel/vmlinuz" -initrd "$work/initramfs" \
+  -kernel "$image" -initrd "$work/initramfs" \
   -append "console=ttyS0 panic=-1 $append" \
-  -serial "file:$cache/$kernel/console.log" \
+  -serial "file:$folder/console.log" \
   -chardev stdio,id=output,signal=off -serial chardev:output \
   -serial "file:$work/status" </dev/null 9>&- || ended=$?
 
 [ "$ended" -ne 124 ] || { echo "vm: not done after $seconds s" >&2; exit 124; }
 status=$(tr -cd 0-9 <"$work/status" || true)
 if [ "$ended" -ne 0 ] || [ -z "$status" ]; then
-  tail -n 30 "$cache/$kernel/console.log" >&2 || true
+  tail -n 30 "$folder/console.log" >&2 || true
   die "the machine ended without a result (qemu: $ended)"
 fi
 exit "$status"

@@ -1,5 +1,6 @@
 //! What can go wrong between the manager and the kernel.
 
+use crate::prezeroing::PrezeroingError;
 use crate::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;
@@ -54,6 +55,9 @@ pub enum LinuxError {
     /// DAMON could not be used.
     #[error(transparent)]
     Damon(#[from] DamonError),
+    /// The kernel's own zeroing of free memory could not be used.
+    #[error(transparent)]
+    Prezeroing(#[from] PrezeroingError),
     /// `HAWKEYE_SAMPLER` asks for what does not work here.
     #[error("HAWKEYE_SAMPLER={asked} can't be had: {why}")]
     Sampler {

@@ -6,16 +6,25 @@ use procfs::{Current, Meminfo, MemoryPressure};
 
 /// The machine's memory in use against what there is.
 pub fn machine() -> Result<MemoryUse, LinuxError> {
-    let meminfo = Meminfo::current().map_err(|error| LinuxError::File {
-        doing: "reading",
-        path: "/proc/meminfo".into(),
-        source: std::io::Error::other(error),
-    })?;
+    let meminfo = meminfo()?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
     let available = meminfo.mem_available.unwrap_or(meminfo.mem_free);
     Ok(MemoryUse {
         used_bytes: meminfo.mem_total.saturating_sub(available),
         total_bytes: meminfo.mem_total,
+    })
+}
+
+/// Memory that holds nothing at all, in bytes.
+pub fn free_bytes() -> Result<u64, LinuxError> {
+    Ok(meminfo()?.mem_free)
+}
+
+fn meminfo() -> Result<Meminfo, LinuxError> {
+    Meminfo::current().map_err(|error| LinuxError::File {
+        doing: "reading",
+        path: "/proc/meminfo".into(),
+        source: std::io::Error::other(error),
     })
 }
 

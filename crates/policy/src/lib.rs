@@ -23,6 +23,7 @@ pub mod page;
 pub mod plan;
 pub mod policies;
 pub mod policy;
+pub mod prezeroing;
 pub mod recovered;
 pub mod recovery;
 pub mod rules;

@@ -2,6 +2,7 @@
 
 pub mod itanium;
 pub mod paper;
+pub mod prezeroing;
 pub mod run_rate;
 pub mod small_pages;
 pub mod this_machine;

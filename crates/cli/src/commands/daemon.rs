@@ -1,12 +1,14 @@
 //! `hawkeye daemon`: looks after a whole machine.
 
 use super::managing::{Session, Working};
+use super::zeroing::{Standing, Zeroing};
 use crate::daemon::protocol::FillStatus;
 use crate::daemon::{self, DaemonSettings, JournalSettings};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::fault_ahead::FillStatistics;
 use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::prezeroing::Prezeroing;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::config::Config;
 use hawkeye_manager::{Machine, Manager, Settings};
@@ -64,6 +66,7 @@ impl Daemon {
         manager.set_watermarks(watermarks(&config));
         let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
+        let mut zeroing = Zeroing::begin(Prezeroing::default(), config.prezeroing);
         let mut current = config;
         let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::Daemon| {
             let new = self.load()?;
@@ -74,6 +77,10 @@ impl Daemon {
         let mut sizes_due = Duration::ZERO;
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
+            if let Some(zeroing) = &mut zeroing {
+                let status = zeroing.update(standing(manager), takeover.settings());
+                seen.prezeroing = status.cloned();
+            }
             if let Some(recording) = &mut recording {
                 recording.take(manager);
             }
@@ -135,6 +142,14 @@ fn fill_status(fill: FillStatistics) -> FillStatus {
         unused: fill.unused,
         cpu_s: fill.cpu.as_secs_f64(),
         longest_ms: fill.longest.as_secs_f64() * 1e3,
+    }
+}
+
+fn standing(manager: &Manager<LinuxMachine>) -> Standing {
+    Standing {
+        now: manager.machine().now(),
+        short: manager.held().is_some(),
+        paused: manager.is_paused(),
     }
 }
 

@@ -20,3 +20,4 @@ pub mod sim;
 pub mod status;
 pub mod top;
 pub mod why;
+mod zeroing;

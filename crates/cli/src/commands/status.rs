@@ -1,13 +1,13 @@
 //! `hawkeye status`: how the daemon's management stands.
 
 use super::asking::{AskOptions, unexpected};
-use crate::daemon::protocol::{DaemonStatus, Reply, Request};
+use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus, Reply, Request};
 use crate::summary::sizes;
 use crate::words;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
-use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};
 use std::process::ExitCode;
 
@@ -81,6 +81,9 @@ impl fmt::Display for Text<'_> {
             );
             row(f, "filled", &filled)?;
         }
+        if let Some(zeroing) = &self.0.prezeroing {
+            row(f, "zeroed", &zeroed(zeroing))?;
+        }
         if let Some(seen) = &self.0.page_sizes {
             row(f, "sizes", &sizes(seen))?;
         }
@@ -115,6 +118,20 @@ impl fmt::Display for Text<'_> {
         }
         write_processes(f, &status.processes, status.managed)
     }
+}
+
+/// What the kernel has zeroed, and how fast it goes on.
+fn zeroed(zeroing: &PrezeroingStatus) -> String {
+    let bytes = |pages: u64| words::bytes(pages.saturating_mul(BASE_PAGE_BYTES));
+    format!(
+        "{} of {} free; {} served to who wanted zeros, {} to others, {} lost; {}",
+        words::bytes(zeroing.free_zeroed_bytes),
+        words::bytes(zeroing.free_bytes),
+        bytes(zeroing.served_pages),
+        bytes(zeroing.passed_over_pages),
+        bytes(zeroing.lost_pages),
+        zeroing.pace
+    )
 }
 
 fn row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
@@ -252,6 +269,12 @@ mod tests {
                 cpu_s: 999.0,
                 ..FillStatus::default()
             }),
+            prezeroing: Some(PrezeroingStatus {
+                served_pages: 1 << 30,
+                free_bytes: 1023 << 30,
+                pace: "nothing zeroes: `modprobe prezero` loads what does".into(),
+                ..PrezeroingStatus::default()
+            }),
             page_sizes: Some(SizesSeen {
                 age_s: 1e6,
                 complete: false,
@@ -279,6 +302,10 @@ mod tests {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
         assert!(text.contains("promotion tasks waited"), "{text}");
+        assert!(
+            text.contains("zeroed    0 bytes of 1023 GiB free; 4096 GiB served"),
+            "{text}"
+        );
         assert!(text.contains(">= 100.0 %"), "{text}");
         assert!(text.ends_with("and 5 smaller ones\n"), "{text}");
         let empty = Text(&DaemonStatus::default()).to_string();
@@ -286,5 +313,6 @@ mod tests {
             empty.ends_with("No process is under management.\n"),
             "{empty}"
         );
+        assert!(!empty.contains("zeroed"), "{empty}");
     }
 }

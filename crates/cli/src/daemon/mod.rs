@@ -23,7 +23,7 @@ use hawkeye_linux::page_sizes::SizesSeen;
 use hawkeye_manager::{Event, Machine, Manager, Wake};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
-use protocol::{DaemonStatus, FillStatus, Reply, Request};
+use protocol::{DaemonStatus, FillStatus, PrezeroingStatus, Reply, Request};
 use server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,8 @@ pub struct DaemonSettings {
 pub struct Seen {
     /// How fault-ahead stands.
     pub fill: Option<FillStatus>,
+    /// How the kernel's own zeroing of free memory stands.
+    pub prezeroing: Option<PrezeroingStatus>,
     /// Pages by size.
     pub page_sizes: Option<SizesSeen>,
     /// Calls into other processes that took longer than 30 ms.
@@ -155,6 +157,7 @@ impl Daemon {
             Request::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: manager.status(),
                 fill: seen.fill,
+                prezeroing: seen.prezeroing.clone(),
                 page_sizes: seen.page_sizes.clone(),
                 slow_calls: seen.slow_calls,
                 metrics: settings.metrics,

@@ -1,7 +1,8 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
-use super::protocol::{DaemonStatus, FillStatus};
+use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
 use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
+use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -82,6 +83,9 @@ impl Collector for Snapshot {
         }
         if let Some(fill) = &self.0.fill {
             encode_fill(&mut metrics, fill)?;
+        }
+        if let Some(zeroing) = &self.0.prezeroing {
+            encode_prezeroing(&mut metrics, zeroing)?;
         }
         if let Some(journal) = &self.0.journal {
             metrics.counter(
@@ -164,6 +168,45 @@ fn encode_fill(metrics: &mut Metrics, fill: &FillStatus) -> fmt::Result {
         ("fill_cpu", Some(Unit::Seconds)),
         "CPU time that filling ahead took.",
         fill.cpu_s,
+    )
+}
+
+fn encode_prezeroing(metrics: &mut Metrics, zeroing: &PrezeroingStatus) -> fmt::Result {
+    metrics.gauge(
+        ("prezeroing_active", None),
+        "1 while the kernel zeroes free memory in advance.",
+        one_if(zeroing.active),
+    )?;
+    metrics.gauge(
+        ("free_zeroed", Some(Unit::Bytes)),
+        "Free memory that the kernel has zeroed in advance.",
+        zeroing.free_zeroed_bytes as f64,
+    )?;
+    metrics.gauge(
+        ("free", Some(Unit::Bytes)),
+        "Free memory.",
+        zeroing.free_bytes as f64,
+    )?;
+    let bytes = |pages: u64| pages.saturating_mul(BASE_PAGE_BYTES);
+    metrics.counter(
+        ("prezeroed", Some(Unit::Bytes)),
+        "Memory zeroed in advance.",
+        bytes(zeroing.zeroed_pages),
+    )?;
+    metrics.counter(
+        ("prezeroed_served", Some(Unit::Bytes)),
+        "Memory zeroed in advance and handed out to who wanted zeros.",
+        bytes(zeroing.served_pages),
+    )?;
+    metrics.counter(
+        ("prezeroed_passed_over", Some(Unit::Bytes)),
+        "Memory zeroed in advance and handed out to who did not want zeros.",
+        bytes(zeroing.passed_over_pages),
+    )?;
+    metrics.counter(
+        ("prezeroed_lost", Some(Unit::Bytes)),
+        "Memory zeroed in advance and no longer known to be zero.",
+        bytes(zeroing.lost_pages),
     )
 }
 

@@ -92,6 +92,9 @@ pub struct DaemonStatus {
     pub manager: Status,
     /// What is filled ahead of programs; `None` where nothing is.
     pub fill: Option<FillStatus>,
+    /// Free memory that the kernel zeroes in advance; `None` on kernels that don't.
+    #[serde(default)]
+    pub prezeroing: Option<PrezeroingStatus>,
     /// Pages by size in managed processes; `None` where nobody is given other sizes than 4 KiB and 2 MiB.
     #[serde(default)]
     pub page_sizes: Option<SizesSeen>,
@@ -119,6 +122,29 @@ pub struct FillStatus {
     pub cpu_s: f64,
     /// The longest fill, in milliseconds.
     pub longest_ms: f64,
+}
+
+/// How the kernel's own zeroing of free memory stands. Pages are base pages, counted since the machine was started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PrezeroingStatus {
+    /// Whether something zeroes.
+    pub active: bool,
+    /// Zeroed in advance.
+    pub zeroed_pages: u64,
+    /// Handed out to who wanted zeros.
+    pub served_pages: u64,
+    /// Handed out to who did not.
+    pub passed_over_pages: u64,
+    /// No longer known to be zero: merged with others, say.
+    pub lost_pages: u64,
+    /// Free and zeroed now.
+    pub free_zeroed_bytes: u64,
+    /// Free now.
+    pub free_bytes: u64,
+    /// Zeroed per second at the most; 0: no limit; `None`: nobody can tell.
+    pub pages_per_s: Option<u32>,
+    /// Why so many, as a clause.
+    pub pace: String,
 }
 
 /// How the journal's file stands.

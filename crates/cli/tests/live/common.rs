@@ -75,6 +75,21 @@ pub fn machine_with_remap(test: &str, why: &str) -> Option<Machine> {
     Some(machine)
 }
 
+/// The same for a test of what only some kernels have, by the doctor's name of it: `.ci/run` asks the doctor again whether what
+/// was skipped `without` something could not be had.
+pub fn machine_with(test: &str, capability: &str) -> Option<Machine> {
+    let machine = machine(test)?;
+    let capabilities = doctor()["capabilities"].as_array().expect("a list");
+    let found = capabilities.iter().find(|c| c["name"] == capability);
+    let found = found.expect("the doctor knows it");
+    if found["available"] != true {
+        let why = found["found"].as_str().unwrap_or_default();
+        skip(test, &format!("without {capability}: {why}"));
+        return None;
+    }
+    Some(machine)
+}
+
 /// Whether zero pages are given back without swap.
 pub fn remaps() -> bool {
     doctor()["recovery"] == "split-remaps"

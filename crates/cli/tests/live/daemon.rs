@@ -76,6 +76,10 @@ impl<'a> Daemon<'a> {
         self.json("status")
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn end(mut self) {
         signal(self.child.id(), libc::SIGTERM);
         assert_eq!(wait(&mut self.child, Duration::from_secs(30)), Some(0));

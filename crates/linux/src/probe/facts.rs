@@ -1,6 +1,7 @@
 //! Facts about the primitives: each one tried on a throw-away child.
 
 use super::host::{self, Host};
+use super::prezeroing::PrezeroingFacts;
 use super::small_pages::{SizeFacts, try_sizes};
 use super::throw_away::{REGIONS, ThrowAway};
 use crate::access_bits;
@@ -8,6 +9,7 @@ use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::Frontier;
 use crate::page_tables::PageTables;
+use crate::prezeroing::Prezeroing;
 use crate::process::ProcessHandle;
 use crate::remote_advice;
 use crate::sampler::damon::{Damon, DamonError, Window};
@@ -77,6 +79,8 @@ pub struct Facts {
     pub damon: Checked,
     /// `/sys/kernel/mm/page_idle` exists.
     pub page_idle: Checked,
+    /// Free memory zeroed by the kernel in advance.
+    pub prezeroing: PrezeroingFacts,
     /// Page sizes under that of a huge page, at first touches.
     pub small_pages: Vec<SizeFacts>,
 }
@@ -141,6 +145,7 @@ pub fn gather(
         counters: unasked(),
         damon,
         page_idle: unasked(),
+        prezeroing: PrezeroingFacts::read(&Prezeroing::default()),
         small_pages: Vec::new(),
     };
     if extent == Extent::Everything {

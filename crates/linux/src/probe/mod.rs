@@ -7,6 +7,7 @@
 pub mod decide;
 pub mod facts;
 pub mod host;
+pub mod prezeroing;
 pub mod small_pages;
 mod throw_away;
 

@@ -107,7 +107,11 @@ impl Changes {
         let Some(found) = self.saved.0.get(path) else {
             return Ok(());
         };
-        fs::write(path, found).map_err(LinuxError::file("restoring", path))?;
+        match fs::write(path, found) {
+            // A module that had it was unloaded.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            written => written.map_err(LinuxError::file("restoring", path))?,
+        }
         self.saved.0.remove(path);
         if self.saved.0.is_empty() {
             forget(&self.file)

@@ -85,6 +85,10 @@ fn what_is_set_arrives() {
         [fault_ahead]
         mode = "on"
 
+        [prezeroing]
+        mode = "off"
+        pages_per_s = 2000
+
         [[rule]]
         name = "build machines"
         match = { cgroup = "/build/**" }
@@ -108,6 +112,8 @@ fn what_is_set_arrives() {
     let rate = Rate::per_second(20.0).expect("it is right");
     assert_eq!(config.policy_settings.linux.pace, Pace::PerSecond(rate));
     assert_eq!(config.selection.joins_at_bytes(), 1 << 30);
+    assert_eq!(config.prezeroing.paced, Switch::Off);
+    assert_eq!(config.prezeroing.bounds.usual(), 2000);
     assert_eq!(
         config.journal.map(|journal| journal.max_bytes),
         Some(64 << 20)
@@ -124,7 +130,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 32] = [
+const WRONG: [(&str, &str); 34] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -147,7 +153,7 @@ const WRONG: [(&str, &str); 32] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing",
     ),
     (
         "policy = \"best\"",
@@ -180,6 +186,14 @@ const WRONG: [(&str, &str); 32] = [
     (
         "[fault_ahead]\nthreads = 0",
         "hawkeye.toml:2:11: fault_ahead.threads must be 1 to 64, not 0",
+    ),
+    (
+        "[prezeroing]\npages_per_s = 0",
+        "hawkeye.toml:2:15: prezeroing.pages_per_s must be 512 to 10000000, not 0",
+    ),
+    (
+        "[prezeroing]\nmost_pages_per_s = 5000",
+        "hawkeye.toml:2:20: prezeroing.most_pages_per_s must be at least the usual rate and at most 10000000, not 5000",
     ),
     (
         "[memory]\nhigh_percent = \"85 %\"",

@@ -27,6 +27,7 @@ mod migrate;
 mod owner;
 mod parts;
 mod prezeroing;
+mod replaying;
 mod run_map;
 mod watermarks;
 
@@ -37,6 +38,7 @@ pub use frames::FrameRun;
 pub use journal::FrameTouch;
 pub use migrate::MigrateType;
 pub use prezeroing::PreZeroed;
+pub use replaying::{Replay, Replayed};
 pub use watermarks::ZoneWatermarks;
 
 pub(crate) use buddy::Allocated;

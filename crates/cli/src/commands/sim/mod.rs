@@ -10,6 +10,7 @@ mod machine;
 mod output;
 mod paper;
 mod predict;
+mod prezeroing;
 mod published;
 mod run;
 mod sweep;
@@ -41,6 +42,7 @@ enum SimCommand {
     Sweep(sweep::Sweep),
     Calibrate(calibrate::Calibrate),
     Predict(predict::Predict),
+    Prezeroing(prezeroing::Prezeroing),
     Paper(paper::Paper),
     Itanium(itanium::Itanium),
     /// Show systems, workloads and where their figures are from.
@@ -57,6 +59,7 @@ impl Sim {
             SimCommand::Sweep(sweep) => sweep.execute()?,
             SimCommand::Calibrate(calibrate) => calibrate.execute()?,
             SimCommand::Predict(predict) => predict.execute()?,
+            SimCommand::Prezeroing(prezeroing) => prezeroing.execute()?,
             SimCommand::Paper(paper) => paper.execute()?,
             SimCommand::Itanium(itanium) => itanium.execute()?,
             SimCommand::List => list::list()?,

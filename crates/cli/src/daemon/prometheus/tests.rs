@@ -64,6 +64,17 @@ fn status() -> DaemonStatus {
             cpu_s: 0.25,
             longest_ms: 1.5,
         }),
+        prezeroing: Some(PrezeroingStatus {
+            active: true,
+            zeroed_pages: 1 << 20,
+            served_pages: 1 << 19,
+            passed_over_pages: 1 << 10,
+            lost_pages: 512,
+            free_zeroed_bytes: 1 << 30,
+            free_bytes: 5 << 28,
+            pages_per_s: Some(10_000),
+            pace: "at most 10000 pages/s".into(),
+        }),
         metrics: None,
         journal: Some(JournalStatus {
             lost_entries: 7,
@@ -82,7 +93,7 @@ fn a_status_as_text() {
 fn what_is_not_known_has_no_series() {
     let text = render(DaemonStatus::default()).expect("renders");
     assert!(!text.contains("hawkeye_memory_") && !text.contains("hawkeye_journal_"));
-    assert!(!text.contains("pid="));
+    assert!(!text.contains("pid=") && !text.contains("zeroed"));
 }
 
 #[test]

@@ -4,6 +4,9 @@ use super::Capability;
 use crate::probe::facts::{Checked, Facts};
 use crate::probe::small_pages::SizeFacts;
 
+/// Free memory that the kernel has zeroed in advance.
+const PREZEROED: &str = "pre-zeroed memory";
+
 /// Everything, in the order of importance.
 pub(super) fn all(facts: &Facts) -> Vec<Capability> {
     let host = &facts.host;
@@ -109,6 +112,14 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
             "fault-ahead",
             "the page-table walk, on x86-64 (its page faults have the tracepoint)",
         ),
+        Capability {
+            name: PREZEROED,
+            available: facts.prezeroing.works(),
+            how: "/sys/kernel/mm/prezero and the settings of the module prezero",
+            found: facts.prezeroing.describe(),
+            lost: "faults that find memory zeroed already, other than by streams",
+            remedy: "a kernel built with HawkEye's patches (kernel/README.md), and `modprobe prezero`",
+        },
         checked(
             "hardware counters",
             &facts.counters,

@@ -1,8 +1,10 @@
 //! Tests of the decisions in the module above.
 
 use super::super::host::Host;
+use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
+use crate::prezeroing::Prezeroed;
 
 fn capable() -> Facts {
     let works = || Checked::Works;
@@ -32,6 +34,11 @@ fn capable() -> Facts {
         counters: works(),
         damon: works(),
         page_idle: works(),
+        prezeroing: PrezeroingFacts::There(Prezeroed {
+            active: true,
+            module: None,
+            zones: Vec::new(),
+        }),
         small_pages: vec![size(4, works(), [2, 3, 9])],
     }
 }
@@ -180,4 +187,27 @@ fn one_size_that_works_is_enough_and_none_is_said_so() {
     );
     let (available, why) = found(Vec::new());
     assert!(!available && why.contains("no sizes between"), "{why}");
+}
+
+#[test]
+fn a_stock_kernel_is_managed_without_zeroed_memory() {
+    let facts = Facts {
+        prezeroing: PrezeroingFacts::Absent,
+        ..capable()
+    };
+    let decision = decide(&facts);
+    assert!(decision.can_manage && decision.notes.is_empty());
+    let missing: Vec<_> = decision
+        .capabilities
+        .iter()
+        .filter(|c| !c.available)
+        .collect();
+    assert_eq!(missing.len(), 1);
+    let missing = missing[0];
+    assert!(
+        missing
+            .found
+            .starts_with("absent; fault-ahead does it for streams")
+    );
+    assert!(missing.remedy.contains("modprobe prezero"));
 }

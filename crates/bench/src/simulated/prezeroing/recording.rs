@@ -1,0 +1,160 @@
+//! What `kernel/test/programs/trace.c` prints, read.
+
+use hawkeye_policy::PAGES_PER_REGION;
+use std::fmt;
+
+/// What was done in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing yet.
+    Start,
+    /// Free memory was zeroed.
+    Idle,
+    /// Huge pages were touched.
+    Huge,
+    /// Base pages were touched.
+    Base,
+    /// Pages of a file were written.
+    File,
+    /// Base pages were copied on write.
+    Copy,
+    /// Memory was given back.
+    Free,
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("start", Kind::Start),
+    ("idle", Kind::Idle),
+    ("huge", Kind::Huge),
+    ("base", Kind::Base),
+    ("file", Kind::File),
+    ("copy", Kind::Copy),
+    ("free", Kind::Free),
+];
+
+/// What the kernel had counted, in base pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) zeroed: u64,
+    pub(super) served: u64,
+    pub(super) passed_over: u64,
+    pub(super) lost: u64,
+    /// Free memory now, zeroed or not.
+    pub(super) free: u64,
+}
+
+impl Counted {
+    /// What was counted since then; free memory as it is.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            zeroed: self.zeroed.saturating_sub(before.zeroed),
+            served: self.served.saturating_sub(before.served),
+            passed_over: self.passed_over.saturating_sub(before.passed_over),
+            lost: self.lost.saturating_sub(before.lost),
+            free: self.free,
+        }
+    }
+}
+
+/// A step and what was counted after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) kind: Kind,
+    /// What it allocates, or gives back.
+    pub(super) name: String,
+    /// Milliseconds, huge pages, base pages, or every how manieth page.
+    pub(super) amount: u64,
+    /// How long it took.
+    pub(super) us: u64,
+    /// Base pages that might be zeroed in a second.
+    pub(super) rate: u64,
+    pub(super) counted: Counted,
+}
+
+impl Step {
+    /// Base pages that it allocates.
+    pub(super) fn pages(&self) -> u64 {
+        match self.kind {
+            Kind::Huge => self.amount * u64::from(PAGES_PER_REGION),
+            Kind::Base | Kind::File | Kind::Copy => self.amount,
+            Kind::Start | Kind::Idle | Kind::Free => 0,
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let kind = words.next()?;
+        let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
+        let name = words.next()?.to_owned();
+        let amount = words.next()?.parse().ok()?;
+        let rest: Vec<(&str, &str)> = words.map(|w| w.split_once('=')).collect::<Option<_>>()?;
+        let number = |key: &str| {
+            let (_, value) = rest.iter().find(|(found, _)| *found == key)?;
+            value.parse::<u64>().ok()
+        };
+        Some(Self {
+            kind,
+            name,
+            amount,
+            us: number("us")?,
+            rate: number("rate")?,
+            counted: Counted {
+                zeroed: number("zeroed")?,
+                served: number("served")?,
+                passed_over: number("passed_over")?,
+                lost: number("lost")?,
+                free: number("free")?,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amount = self.amount;
+        match self.kind {
+            Kind::Start => f.write_str("start"),
+            Kind::Idle => write!(f, "{:.1} s idle", self.us as f64 / 1e6),
+            Kind::Huge => write!(f, "{amount} huge pages"),
+            Kind::Base => write!(f, "{amount} base pages"),
+            Kind::File => write!(f, "{amount} pages of a file"),
+            Kind::Copy => write!(f, "{amount} copies on write"),
+            Kind::Free if amount > 1 => write!(f, "every {amount}. page freed"),
+            Kind::Free => f.write_str("freed"),
+        }
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Recording {
+    /// The kernel's release.
+    pub(super) kernel: String,
+    pub(super) start: Step,
+    /// What came after the start.
+    pub(super) steps: Vec<Step>,
+}
+
+impl Recording {
+    /// Reads a recording; what is wrong with it, as a sentence. Lines that begin otherwise (a console's, comments) are not read.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut kernel = None;
+        let mut steps = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if let Some(release) = line.strip_prefix("kernel ") {
+                kernel = Some(release.to_owned());
+            } else if let Some(step) = line.strip_prefix("step ") {
+                let step = Step::parse(step);
+                steps.push(step.ok_or_else(|| format!("line {number} is no step: {line}"))?);
+            }
+        }
+        let mut steps = steps.into_iter();
+        let start = steps.next().filter(|step| step.kind == Kind::Start);
+        Ok(Self {
+            kernel: kernel.ok_or("the recording names no kernel")?,
+            start: start.ok_or("the recording has no step `start` before all others")?,
+            steps: steps.collect(),
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! The kernel's own zeroing of free memory, at the pace that memory and idle time allow: on kernels that can.
+
+use crate::daemon::protocol::PrezeroingStatus;
+use hawkeye_linux::idle_time::IdleTime;
+use hawkeye_linux::prezeroing::{LOAD, Prezeroed, Prezeroing};
+use hawkeye_linux::thp_settings::SettingsGuard;
+use hawkeye_linux::{LinuxError, system_memory};
+use hawkeye_manager::config::{PrezeroingSettings, Switch};
+use hawkeye_policy::BASE_PAGE_BYTES;
+use hawkeye_policy::prezeroing::{FreeMemory, ZeroingPace, ZeroingRate};
+use std::time::Duration;
+
+/// How often memory and idle time are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after it for the daemon.
+pub struct Zeroing {
+    sys: Prezeroing,
+    settings: PrezeroingSettings,
+    pace: ZeroingPace,
+    idle: IdleTime,
+    due: Duration,
+    /// Whether the module's settings are ours at the moment.
+    set: bool,
+    /// What was complained about last: each trouble is told once.
+    trouble: Option<String>,
+    status: Option<PrezeroingStatus>,
+}
+
+/// How management stands, as far as zeroing depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Time since the machine was taken over.
+    pub now: Duration,
+    /// Whether memory is short.
+    pub short: bool,
+    /// Whether somebody asked that nothing be done.
+    pub paused: bool,
+}
+
+impl Zeroing {
+    /// `None` on a kernel that can't: that does not change while it runs.
+    pub fn begin(sys: Prezeroing, settings: PrezeroingSettings) -> Option<Self> {
+        let there = sys.is_there();
+        there.then(|| Self {
+            sys,
+            settings,
+            pace: ZeroingPace::new(settings.bounds),
+            idle: IdleTime::default(),
+            due: Duration::ZERO,
+            set: false,
+            trouble: None,
+            status: None,
+        })
+    }
+
+    /// Between steps: decides the rate when it is time to, and says how it stands.
+    pub fn update(
+        &mut self,
+        standing: Standing,
+        guard: &mut SettingsGuard,
+    ) -> Option<&PrezeroingStatus> {
+        if standing.now >= self.due {
+            self.due = standing.now + LOOK_EVERY;
+            match self.look(standing, guard) {
+                Ok(status) => {
+                    self.trouble = None;
+                    self.status = Some(status);
+                }
+                Err(error) => self.complain(&error),
+            }
+        }
+        self.status.as_ref()
+    }
+
+    fn complain(&mut self, error: &LinuxError) {
+        let said = error.to_string();
+        if self.trouble.as_ref() != Some(&said) {
+            tracing::warn!("the kernel's zeroing of free memory: {said}");
+        }
+        if let Some(status) = &mut self.status {
+            status.pace.clone_from(&said);
+        }
+        self.trouble = Some(said);
+    }
+
+    fn look(
+        &mut self,
+        standing: Standing,
+        guard: &mut SettingsGuard,
+    ) -> Result<PrezeroingStatus, LinuxError> {
+        let idle = self.idle.share();
+        let Some(found) = self.sys.read()? else {
+            return Ok(PrezeroingStatus::default());
+        };
+        let free_bytes = system_memory::free_bytes()?;
+        let pages = found.pages();
+        let seen = FreeMemory {
+            free: free_bytes / BASE_PAGE_BYTES,
+            zeroed: pages.free,
+            short: standing.short,
+            idle,
+        };
+        let (pace, pages_per_s) = if self.is_ours(standing, &found) {
+            self.keep_pace(&seen, guard)?
+        } else {
+            self.leave(&found, guard)?
+        };
+        Ok(PrezeroingStatus {
+            active: found.active,
+            zeroed_pages: pages.zeroed,
+            served_pages: pages.served,
+            passed_over_pages: pages.passed_over,
+            lost_pages: pages.lost,
+            free_zeroed_bytes: pages.free * BASE_PAGE_BYTES,
+            free_bytes,
+            pages_per_s,
+            pace,
+        })
+    }
+
+    fn is_ours(&self, standing: Standing, found: &Prezeroed) -> bool {
+        self.settings.paced == Switch::On && !standing.paused && found.module.is_some()
+    }
+
+    /// Sets the rate; why it is so, as a clause, and what it is.
+    fn keep_pace(
+        &mut self,
+        seen: &FreeMemory,
+        guard: &mut SettingsGuard,
+    ) -> Result<(String, Option<u32>), LinuxError> {
+        // First: what fails half-way is put back, too.
+        if !std::mem::replace(&mut self.set, true) && self.settings.idle_only == Switch::On {
+            self.sys.set_idle_only(true, guard)?;
+        }
+        let rate = self.pace.decide(seen);
+        let pages = match rate {
+            ZeroingRate::PagesPerS(pages) => Some(pages),
+            ZeroingRate::Short | ZeroingRate::Busy => None,
+        };
+        let set = self.sys.set_rate(pages, guard)?;
+        Ok((rate.to_string(), Some(set)))
+    }
+
+    /// Puts back what was set, if anything was; whose the rate is, as a clause, and what it is.
+    fn leave(
+        &mut self,
+        found: &Prezeroed,
+        guard: &mut SettingsGuard,
+    ) -> Result<(String, Option<u32>), LinuxError> {
+        if std::mem::take(&mut self.set) {
+            self.pace = ZeroingPace::new(self.settings.bounds);
+            self.sys.put_back(guard)?;
+        }
+        let whose = match (&found.module, self.settings.paced) {
+            (None, _) if found.active => "set by another module".into(),
+            (None, _) => format!("nothing zeroes: `{LOAD}` loads what does"),
+            (_, Switch::Off) => "as the module was told".into(),
+            (_, Switch::On) => "as the module was told, while paused".into(),
+        };
+        // It may just have been put back.
+        let module = self.sys.read()?.and_then(|now| now.module);
+        Ok((whose, module.map(|module| module.pages_per_second)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// A kernel of the test's own that has it, with the module loaded.
+    struct Kernel(PathBuf);
+
+    impl Kernel {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+            let kernel = Self(path);
+            kernel.set("kernel/mm/prezero/active", "1");
+            for counter in ["zeroed", "served", "passed_over", "lost", "free"] {
+                kernel.set(&format!("kernel/mm/prezero/node0-Normal/{counter}"), "7");
+            }
+            kernel.set("module/prezero/parameters/pages_per_second", "777");
+            kernel.set("module/prezero/parameters/idle_only", "N");
+            kernel
+        }
+
+        fn set(&self, name: &str, value: &str) {
+            let file = self.0.join(name);
+            fs::create_dir_all(file.parent().expect("is in a folder")).expect("is made");
+            fs::write(file, format!("{value}\n")).expect("writes");
+        }
+
+        fn told(&self) -> String {
+            let parameters = self.0.join("module/prezero/parameters");
+            let read = |name| fs::read_to_string(parameters.join(name)).expect("reads");
+            let both = ["pages_per_second", "idle_only"].map(read);
+            both.map(|text| text.trim().to_owned()).join(" ")
+        }
+
+        fn zeroing(&self, paced: Switch) -> Zeroing {
+            let settings = PrezeroingSettings {
+                paced,
+                ..PrezeroingSettings::default()
+            };
+            Zeroing::begin(Prezeroing::under(&self.0), settings).expect("is there")
+        }
+
+        fn guard(&self) -> SettingsGuard {
+            SettingsGuard::start(&self.0).expect("starts")
+        }
+    }
+
+    impl Drop for Kernel {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn at(seconds: u64, short: bool, paused: bool) -> Standing {
+        Standing {
+            now: Duration::from_secs(seconds),
+            short,
+            paused,
+        }
+    }
+
+    #[test]
+    fn a_stock_kernel_is_none_of_its_business() {
+        let sys = Prezeroing::under(&std::env::temp_dir().join("no-such-sysfs"));
+        assert!(Zeroing::begin(sys, PrezeroingSettings::default()).is_none());
+    }
+
+    #[test]
+    fn it_stops_while_memory_is_short_and_puts_back_while_paused_and_at_the_end() {
+        let kernel = Kernel::new("zeroing-short");
+        let mut guard = kernel.guard();
+        let mut zeroing = kernel.zeroing(Switch::On);
+        let status = zeroing.update(at(0, true, false), &mut guard);
+        let pace = status.map(|status| (status.pace.as_str(), status.pages_per_s));
+        assert_eq!(pace, Some(("stopped: memory is short", Some(1))));
+        assert_eq!(kernel.told(), "1 Y");
+        // Not before it is time to.
+        zeroing.update(
+            Standing {
+                now: Duration::from_millis(999),
+                ..at(0, false, true)
+            },
+            &mut guard,
+        );
+        assert_eq!(kernel.told(), "1 Y");
+        let status = zeroing.update(at(1, false, true), &mut guard);
+        assert_eq!(status.and_then(|status| status.pages_per_s), Some(777));
+        assert_eq!(kernel.told(), "777 N");
+        zeroing.update(at(2, true, false), &mut guard);
+        assert_eq!(kernel.told(), "1 Y");
+        drop(guard);
+        assert_eq!(kernel.told(), "777 N");
+    }
+
+    #[test]
+    fn with_room_the_rate_follows_what_is_free() {
+        let kernel = Kernel::new("zeroing-room");
+        let mut guard = kernel.guard();
+        let mut zeroing = kernel.zeroing(Switch::On);
+        // How idle this machine is is not known at the first look: the usual rate, unless hardly anything is free.
+        let status = zeroing
+            .update(at(0, false, false), &mut guard)
+            .expect("reads");
+        assert!(status.active && status.zeroed_pages == 7, "{status:?}");
+        let rate = status.pages_per_s.expect("is set");
+        assert!((512..=10_000).contains(&rate), "{status:?}");
+        assert_eq!(status.pace, format!("at most {rate} pages/s"));
+        assert_eq!(kernel.told(), format!("{rate} Y"));
+        // Everything is zeroed.
+        kernel.set("kernel/mm/prezero/node0-Normal/free", &u32::MAX.to_string());
+        zeroing.idle = IdleTime::default();
+        let status = zeroing.update(at(1, false, false), &mut guard);
+        assert_eq!(status.and_then(|status| status.pages_per_s), Some(512));
+    }
+
+    #[test]
+    fn without_consent_or_module_nothing_is_set() {
+        let kernel = Kernel::new("zeroing-off");
+        let mut guard = kernel.guard();
+        let mut off = kernel.zeroing(Switch::Off);
+        let status = off.update(at(0, true, false), &mut guard).expect("reads");
+        assert_eq!(
+            (status.pages_per_s, kernel.told().as_str()),
+            (Some(777), "777 N")
+        );
+        let mut on = kernel.zeroing(Switch::On);
+        on.update(at(0, true, false), &mut guard);
+        fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
+        kernel.set("kernel/mm/prezero/active", "0");
+        let status = on.update(at(1, true, false), &mut guard).expect("reads");
+        assert!(status.pace.contains("modprobe prezero"), "{status:?}");
+        assert_eq!(status.pages_per_s, None);
+    }
+
+    #[test]
+    fn what_goes_wrong_is_said() {
+        let kernel = Kernel::new("zeroing-wrong");
+        let mut guard = kernel.guard();
+        let mut zeroing = kernel.zeroing(Switch::On);
+        zeroing.update(at(0, false, false), &mut guard);
+        kernel.set("kernel/mm/prezero/active", "many");
+        let status = zeroing
+            .update(at(1, false, false), &mut guard)
+            .expect("was read once");
+        assert!(status.pace.contains("holds \"many\""), "{status:?}");
+    }
+}

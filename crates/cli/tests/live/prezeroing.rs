@@ -1,0 +1,150 @@
+//! Free memory zeroed by the kernel: on kernels with this repository's patches (`kernel/README.md`), and none of it elsewhere.
+
+use crate::common::{Machine, machine, machine_with, signal, until};
+use crate::daemon::Daemon;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const CORE: &str = "/sys/kernel/mm/prezero";
+const PARAMETERS: &str = "/sys/module/prezero/parameters";
+/// As the doctor calls it.
+const CAPABILITY: &str = "pre-zeroed memory";
+
+/// What the module is told.
+fn told() -> String {
+    let read = |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("reads");
+    let both = ["pages_per_second", "idle_only"].map(read);
+    both.map(|text| text.trim().to_owned()).join(" ")
+}
+
+/// The module as it is told at its start; put back when dropped.
+struct Found(String);
+
+impl Found {
+    const AS_LOADED: &str = "10000 N";
+
+    fn as_loaded() -> Self {
+        let found = Self(told());
+        Self::tell(Self::AS_LOADED);
+        found
+    }
+
+    fn tell(words: &str) {
+        let names = ["pages_per_second", "idle_only"];
+        for (name, word) in names.into_iter().zip(words.split(' ')) {
+            fs::write(Path::new(PARAMETERS).join(name), word).expect("writes");
+        }
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        Self::tell(&self.0);
+    }
+}
+
+fn with_module(test: &str) -> Option<(Machine, Found)> {
+    let machine = machine_with(test, CAPABILITY)?;
+    Some((machine, Found::as_loaded()))
+}
+
+#[test]
+fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
+    let Some(machine) = machine("the_doctor_says_of_zeroed_memory_what_the_kernel_shows") else {
+        return;
+    };
+    let report = machine.output("doctor --json").stdout;
+    let report: Value = serde_json::from_slice(&report).expect("JSON");
+    let capabilities = report["capabilities"].as_array().expect("a list");
+    let found = capabilities.iter().find(|c| c["name"] == CAPABILITY);
+    let found = found.expect("is listed");
+    let active = fs::read_to_string(Path::new(CORE).join("active"));
+    let active = active.is_ok_and(|text| text.trim() == "1");
+    assert_eq!(found["available"], active, "{found}");
+    let state = &report["facts"]["prezeroing"]["state"];
+    if Path::new(CORE).exists() {
+        assert_eq!(state, "there");
+    } else {
+        assert_eq!(state, "absent");
+        let daemon = Daemon::start(&machine, "");
+        assert_eq!(daemon.status()["prezeroing"], Value::Null);
+        daemon.end();
+    }
+}
+
+#[test]
+fn the_daemon_paces_zeroing_and_puts_it_back() {
+    let Some((machine, _found)) = with_module("the_daemon_paces_zeroing_and_puts_it_back") else {
+        return;
+    };
+    let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
+    let daemon = Daemon::start(&machine, bounds);
+    let paced = || {
+        let rate = told().split(' ').next().and_then(|rate| rate.parse().ok());
+        rate.is_some_and(|rate: u32| (512..=3000).contains(&rate)) && told().ends_with(" Y")
+    };
+    assert!(until(Duration::from_secs(10), paced), "{}", told());
+    let status = daemon.status();
+    let zeroing = &status["prezeroing"];
+    assert_eq!(zeroing["active"], true, "{zeroing}");
+    assert!(zeroing["free_bytes"].as_u64() > Some(0), "{zeroing}");
+    machine.output("pause");
+    let as_loaded = || told() == Found::AS_LOADED;
+    assert!(until(Duration::from_secs(10), as_loaded), "{}", told());
+    machine.output("resume");
+    assert!(until(Duration::from_secs(10), paced), "{}", told());
+    daemon.end();
+    assert_eq!(told(), Found::AS_LOADED);
+}
+
+#[test]
+fn nothing_is_zeroed_while_memory_is_short() {
+    let Some((machine, _found)) = with_module("nothing_is_zeroed_while_memory_is_short") else {
+        return;
+    };
+    let short = "\n[memory]\nhigh_percent = 0.2\nlow_percent = 0.1\n";
+    let daemon = Daemon::start(&machine, short);
+    let stopped = until(Duration::from_secs(10), || told() == "1 Y");
+    assert!(stopped, "{}", told());
+    let pace = daemon.status()["prezeroing"]["pace"].clone();
+    assert_eq!(pace, "stopped: memory is short");
+    daemon.end();
+}
+
+#[test]
+fn after_kill_9_restore_puts_zeroing_back() {
+    let Some((machine, _found)) = with_module("after_kill_9_restore_puts_zeroing_back") else {
+        return;
+    };
+    let daemon = Daemon::start(&machine, "");
+    assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
+    signal(daemon.pid(), libc::SIGKILL);
+    drop(daemon);
+    assert_ne!(told(), Found::AS_LOADED, "nobody could put it back");
+    machine.output("restore");
+    assert_eq!(told(), Found::AS_LOADED);
+}
+
+#[test]
+fn huge_faults_are_served_what_was_zeroed() {
+    let Some((machine, _found)) = with_module("huge_faults_are_served_what_was_zeroed") else {
+        return;
+    };
+    let daemon = Daemon::start(&machine, "");
+    let count = |name: &str| daemon.status()["prezeroing"][name].as_u64();
+    let zeroed = || count("free_zeroed_bytes") > Some(256 << 20);
+    assert!(
+        until(Duration::from_secs(60), zeroed),
+        "{}",
+        daemon.status()
+    );
+    let before = count("served_pages").expect("is counted");
+    let touch = "workload touch --mib 128 --pages huge --now";
+    assert!(machine.output(touch).status.success());
+    let pages = || count("served_pages").expect("is counted") - before;
+    let most = || pages() >= (128 << 20) / 4096 * 97 / 100;
+    assert!(until(Duration::from_secs(5), most), "{} pages", pages());
+    daemon.end();
+}

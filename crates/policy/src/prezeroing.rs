@@ -1,0 +1,255 @@
+//! How fast free memory is zeroed before anybody asks for it (paper, section 3.1), by kernels that can: nothing while memory is
+//! short, little while no processor is idle or most of it is zeroed already.
+
+use crate::error::SettingError;
+use serde::Serialize;
+use std::fmt;
+
+/// All that is not zeroed shall be, within so many seconds, as far as the bounds allow.
+const WITHIN_S: u64 = 10;
+/// What is left is zeroed at this rate at least, in base pages per second: one huge page's.
+const LEAST: u32 = 512;
+/// Under this share of idle time zeroing would take its time from programs, each of which zeroes only what it needs.
+const BUSY: f64 = 0.1;
+/// Over this share of idle time it may be faster than usual.
+const CALM: f64 = 0.5;
+/// A rate that differs less than by this share of it is not worth a change.
+const CHANGE: f64 = 0.25;
+
+/// Between which rates it moves, in base pages per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroingBounds {
+    usual: u32,
+    most: u32,
+}
+
+impl ZeroingBounds {
+    /// What errors call the first.
+    pub const USUAL: &'static str = "usual rate of zeroing (base pages per second)";
+    /// What errors call the second.
+    pub const MOST: &'static str = "highest rate of zeroing (base pages per second)";
+
+    /// `usual` while processors are half busy, up to `most` while all are idle.
+    ///
+    /// # Errors
+    /// `usual` is under 512 or over 10 million, or `most` is not between it and 10 million.
+    pub fn new(usual: u32, most: u32) -> Result<Self, SettingError> {
+        const HIGHEST: u32 = 10_000_000;
+        if !(LEAST..=HIGHEST).contains(&usual) {
+            let allowed = "512 to 10000000";
+            return Err(SettingError::new(Self::USUAL, usual, allowed));
+        }
+        if !(usual..=HIGHEST).contains(&most) {
+            let allowed = "at least the usual rate and at most 10000000";
+            return Err(SettingError::new(Self::MOST, most, allowed));
+        }
+        Ok(Self { usual, most })
+    }
+
+    /// While processors are half busy.
+    pub fn usual(self) -> u32 {
+        self.usual
+    }
+
+    /// While all of them are idle.
+    pub fn most(self) -> u32 {
+        self.most
+    }
+
+    /// What a share of idle time (0 to 1) allows.
+    fn allowed(self, idle: f64) -> Option<u32> {
+        if idle < BUSY {
+            return None;
+        }
+        let calm = ((idle - CALM) / (1.0 - CALM)).clamp(0.0, 1.0);
+        let more = f64::from(self.most - self.usual) * calm;
+        Some(self.usual + more as u32)
+    }
+}
+
+impl Default for ZeroingBounds {
+    /// 10,000 as in the paper, and up to five times as many, 200 MB/s.
+    fn default() -> Self {
+        Self {
+            usual: 10_000,
+            most: 50_000,
+        }
+    }
+}
+
+/// What the rate is decided by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FreeMemory {
+    /// Free base pages.
+    pub free: u64,
+    /// Those of them that are zeroed.
+    pub zeroed: u64,
+    /// Whether memory is short: what is free is then taken sooner than it could be zeroed.
+    pub short: bool,
+    /// Share of all processors' time that was idle lately, 0 to 1; `None`: not known.
+    pub idle: Option<f64>,
+}
+
+/// How fast free memory is to be zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZeroingRate {
+    /// Not at all: memory is short.
+    Short,
+    /// Not at all: no processor is idle.
+    Busy,
+    /// At most so many base pages per second (1 and up).
+    PagesPerS(u32),
+}
+
+impl fmt::Display for ZeroingRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("stopped: memory is short"),
+            Self::Busy => f.write_str("stopped: no processor is idle"),
+            Self::PagesPerS(pages) => write!(f, "at most {pages} pages/s"),
+        }
+    }
+}
+
+/// Decides the rate, look after look.
+#[derive(Clone, Copy, Debug)]
+pub struct ZeroingPace {
+    bounds: ZeroingBounds,
+    last: Option<ZeroingRate>,
+}
+
+impl ZeroingPace {
+    /// Nothing is decided yet.
+    pub fn new(bounds: ZeroingBounds) -> Self {
+        Self { bounds, last: None }
+    }
+
+    /// The rate from now on; as before where it hardly differs. Where idle time is not known the usual rate is not exceeded.
+    pub fn decide(&mut self, seen: &FreeMemory) -> ZeroingRate {
+        let decided = self.at(seen);
+        let rate = match (self.last, decided) {
+            (Some(ZeroingRate::PagesPerS(last)), ZeroingRate::PagesPerS(new))
+                if f64::from(new.abs_diff(last)) < f64::from(last) * CHANGE =>
+            {
+                ZeroingRate::PagesPerS(last)
+            }
+            _ => decided,
+        };
+        self.last = Some(rate);
+        rate
+    }
+
+    fn at(&self, seen: &FreeMemory) -> ZeroingRate {
+        if seen.short {
+            return ZeroingRate::Short;
+        }
+        let Some(allowed) = self.bounds.allowed(seen.idle.unwrap_or(CALM)) else {
+            return ZeroingRate::Busy;
+        };
+        let dirty = seen.free.saturating_sub(seen.zeroed);
+        let wanted = u32::try_from(dirty / WITHIN_S).unwrap_or(u32::MAX);
+        ZeroingRate::PagesPerS(wanted.max(LEAST).min(allowed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIB: u64 = 1 << 18;
+
+    fn idle(idle: f64) -> FreeMemory {
+        FreeMemory {
+            free: 64 * GIB,
+            idle: Some(idle),
+            ..FreeMemory::default()
+        }
+    }
+
+    fn first(seen: FreeMemory) -> ZeroingRate {
+        ZeroingPace::new(ZeroingBounds::default()).decide(&seen)
+    }
+
+    #[test]
+    fn the_rate_of_the_paper_unless_more_is_idle_than_not() {
+        assert_eq!(first(idle(0.1)), ZeroingRate::PagesPerS(10_000));
+        assert_eq!(first(idle(0.5)), ZeroingRate::PagesPerS(10_000));
+        assert_eq!(first(idle(0.75)), ZeroingRate::PagesPerS(30_000));
+        assert_eq!(first(idle(1.0)), ZeroingRate::PagesPerS(50_000));
+        let unknown = FreeMemory {
+            idle: None,
+            ..idle(1.0)
+        };
+        assert_eq!(first(unknown), ZeroingRate::PagesPerS(10_000));
+    }
+
+    #[test]
+    fn nothing_while_memory_is_short_or_no_processor_is_idle() {
+        let short = FreeMemory {
+            short: true,
+            ..idle(1.0)
+        };
+        assert_eq!(first(short), ZeroingRate::Short);
+        assert_eq!(first(idle(0.09)), ZeroingRate::Busy);
+    }
+
+    #[test]
+    fn the_less_is_left_to_zero_the_slower() {
+        let left = |pages| FreeMemory {
+            zeroed: 64 * GIB - pages,
+            ..idle(1.0)
+        };
+        assert_eq!(first(left(2 * GIB)), ZeroingRate::PagesPerS(50_000));
+        assert_eq!(first(left(GIB)), ZeroingRate::PagesPerS(26_214));
+        assert_eq!(first(left(GIB / 8)), ZeroingRate::PagesPerS(3_276));
+        assert_eq!(first(left(0)), ZeroingRate::PagesPerS(512));
+        // The figures are of two moments.
+        let more = FreeMemory {
+            zeroed: 65 * GIB,
+            ..idle(1.0)
+        };
+        assert_eq!(first(more), ZeroingRate::PagesPerS(512));
+    }
+
+    #[test]
+    fn small_changes_are_none() {
+        let mut pace = ZeroingPace::new(ZeroingBounds::default());
+        assert_eq!(pace.decide(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
+        assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
+        assert_eq!(pace.decide(&idle(0.9)), ZeroingRate::PagesPerS(42_000));
+        assert_eq!(pace.decide(&idle(0.0)), ZeroingRate::Busy);
+        assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(34_000));
+    }
+
+    #[test]
+    fn bounds_have_an_order() {
+        assert!(ZeroingBounds::new(511, 10_000).is_err());
+        assert!(ZeroingBounds::new(10_000, 9_999).is_err());
+        assert!(ZeroingBounds::new(10_000, 10_000_001).is_err());
+        let usual = ZeroingBounds::default();
+        assert_eq!(ZeroingBounds::new(usual.usual(), usual.most()), Ok(usual));
+    }
+
+    proptest! {
+        #[test]
+        fn rates_are_within_bounds(
+            (usual, more) in (512u32..1_000_000, 0u32..1_000_000),
+            (free, zeroed) in (any::<u64>(), any::<u64>()),
+            idle in prop::option::of(0.0f64..=1.0),
+            short in any::<bool>(),
+        ) {
+            let bounds = ZeroingBounds::new(usual, usual + more).expect("are in order");
+            let mut pace = ZeroingPace::new(bounds);
+            let seen = FreeMemory { free, zeroed, short, idle };
+            match pace.decide(&seen) {
+                ZeroingRate::PagesPerS(pages) => {
+                    prop_assert!(!short && (LEAST..=bounds.most()).contains(&pages));
+                }
+                ZeroingRate::Short => prop_assert!(short),
+                ZeroingRate::Busy => prop_assert!(idle.is_some_and(|idle| idle < BUSY)),
+            }
+        }
+    }
+}

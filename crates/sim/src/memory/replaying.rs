@@ -1,0 +1,149 @@
+//! Allocations and frees on bare physical memory, one after the other: what a kernel's free lists are compared with.
+
+use super::MigrateType;
+use super::{Content, FrameRun, Owner, PhysicalMemory};
+use hawkeye_policy::PAGES_PER_REGION;
+use std::collections::HashMap;
+
+/// What an allocation of several blocks got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Frames allocated; fewer than asked for where memory was full.
+    pub frames: u64,
+    /// Those of them that were zeroed in advance.
+    pub zeroed: u64,
+}
+
+/// Movable memory handed out and taken back by name.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    memory: PhysicalMemory,
+    held: HashMap<String, Vec<FrameRun>>,
+    next: u64,
+}
+
+impl Replay {
+    /// Nothing is allocated yet.
+    pub fn new(memory: PhysicalMemory) -> Self {
+        Self {
+            memory,
+            held: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    /// The memory as it is now.
+    pub fn memory(&self) -> &PhysicalMemory {
+        &self.memory
+    }
+
+    /// Zeroes so many free frames at the most, and says how many there were.
+    pub fn zero(&mut self, most: u64) -> u64 {
+        self.memory.zero_free(most).frames
+    }
+
+    /// Allocates so many huge pages, one after the other, under this name.
+    pub fn allocate_huge(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
+        self.allocate(name, count, super::HUGE_ORDER, prefer)
+    }
+
+    /// The same of base pages.
+    pub fn allocate_base(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
+        self.allocate(name, count, 0, prefer)
+    }
+
+    fn allocate(&mut self, name: &str, count: u64, order: u8, prefer: Content) -> Replayed {
+        let mut got = Replayed::default();
+        let held = self.held.entry(name.to_owned()).or_default();
+        for _ in 0..count {
+            let owner = Owner::Cache { page: self.next };
+            let movable = MigrateType::Movable;
+            let Some(one) = self.memory.allocate(order, movable, prefer, owner) else {
+                break;
+            };
+            let frames = u64::from(one.frames.count);
+            self.next += frames;
+            got.frames += frames;
+            got.zeroed += frames - u64::from(one.dirty);
+            held.push(one.frames);
+        }
+        got
+    }
+
+    /// Gives back every `step`th base page of what is held under this name, beginning with the first (1: all of it).
+    pub fn free(&mut self, name: &str, step: u64) {
+        let step = step.max(1);
+        let mut kept = Vec::new();
+        let mut number = 0;
+        for run in self.held.remove(name).unwrap_or_default() {
+            if step == 1 {
+                self.memory.free(run);
+                continue;
+            }
+            for frame in run.first..run.first + run.count {
+                let one = FrameRun {
+                    first: frame,
+                    count: 1,
+                };
+                if number % step == 0 {
+                    self.memory.free(one);
+                } else {
+                    kept.push(one);
+                }
+                number += 1;
+            }
+        }
+        if !kept.is_empty() {
+            self.held.insert(name.to_owned(), kept);
+        }
+    }
+
+    /// Takes memory away until so many frames are free, as a kernel does before anything is run on it: from where allocations
+    /// that want anything take it first.
+    pub fn leave_free(&mut self, frames: u64) {
+        let more = self.memory.free_frames().saturating_sub(frames);
+        let region = u64::from(PAGES_PER_REGION);
+        self.allocate_huge("kernel", more / region, Content::Dirty);
+        self.allocate_base("kernel", more % region, Content::Dirty);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::HUGE_PAGE_BYTES;
+
+    fn replay(regions: u64) -> Replay {
+        Replay::new(PhysicalMemory::new(regions * HUGE_PAGE_BYTES))
+    }
+
+    #[test]
+    fn what_was_zeroed_is_served_where_zeros_are_wanted() {
+        let mut replay = replay(8);
+        assert_eq!(replay.zero(4 * 512), 4 * 512);
+        let file = replay.allocate_base("file", 100, Content::Dirty);
+        assert_eq!((file.frames, file.zeroed), (100, 0));
+        let huge = replay.allocate_huge("huge", 3, Content::Zeroed);
+        assert_eq!((huge.frames, huge.zeroed), (1536, 1536));
+        replay.free("huge", 1);
+        assert_eq!(
+            replay.allocate_huge("huge", 99, Content::Zeroed).frames,
+            7 * 512
+        );
+        assert_eq!(replay.memory().check(), Ok(()));
+    }
+
+    #[test]
+    fn part_of_it_can_be_given_back() {
+        let mut replay = replay(4);
+        replay.leave_free(1024 + 10);
+        assert_eq!(replay.memory().free_frames(), 1034);
+        replay.allocate_base("a", 1034, Content::Zeroed);
+        replay.free("a", 2);
+        assert_eq!(replay.memory().free_frames(), 517);
+        replay.free("a", 1);
+        replay.free("a", 1);
+        assert_eq!(replay.memory().free_frames(), 1034);
+        assert_eq!(replay.memory().check(), Ok(()));
+    }
+}

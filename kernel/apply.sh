@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# apply.sh VERSION             makes target/kernel/VERSION/patched of .../source (fetch-source.sh) and the series in patches/VERSION;
+#                              files whose contents stay keep their time, so that building again is short
+# apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it touches; without VERSION, each series
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+
+# patches VERSION: the files of the series, in order
+patches() { sed "s#^#$here/patches/$1/#" "$here/patches/$1/series"; }
+
+# files VERSION OLD|NEW: the files of the series that it finds or leaves, by the headers of its patches
+files() {
+  local all side=---
+  [ "$2" = OLD ] || side=+++
+  mapfile -t all < <(patches "$1")
+  cat /dev/null "${all[@]}" | awk -v side="$side" '$1 == side && $2 ~ /^[ab]\// { print substr($2, 3) }' | sort -u
+}
+
+# found VERSION: the files that must be there before the series
+found() { comm -23 <(files "$1" OLD) <(created "$1"); }
+
+# created VERSION: the files that the series creates
+created() {
+  local all
+  mapfile -t all < <(patches "$1")
+  cat /dev/null "${all[@]}" | awk '$1 == "---" { new = $2 == "/dev/null" } $1 == "+++" && new { print substr($2, 3) }' | sort -u
+}
+
+# apply VERSION DIRECTORY: applies the series there, no line of context off
+apply() {
+  local file
+  while read -r file; do
+    patch -d "$2" -p1 --fuzz=0 --no-backup-if-mismatch --reject-file=- -s <"$file" ||
+      { echo "apply: $1: $(basename "$file") does not apply" >&2; return 1; }
+  done < <(patches "$1")
+}
+
+check() {
+  local files
+  mapfile -t files < <(found "$1")
+  "$here/fetch-source.sh" "$1" "$work/$1" "${files[@]}"
+  apply "$1" "$work/$1"
+  echo "apply: $1: $(patches "$1" | wc -l) patches apply to linux-source $(cat "$here/../target/kernel/$1/linux-source.version")"
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ "${1-}" = --check ]; then
+  for version in ${2:-6.12 7.2}; do check "$version"; done
+  exit
+fi
+
+version=${1:?which kernel?}
+directory=$here/../target/kernel/$version
+"$here/fetch-source.sh" "$version"
+cd "$directory"
+exec 8>patched.lock
+flock 8
+if [ ! -d patched ]; then
+  rm -rf patched.part
+  cp -al source patched.part
+  : >patched.files
+  mv patched.part patched
+fi
+
+# Those that this series changes, and those that the last one did.
+mapfile -t files < <({ cat patched.files; files "$version" NEW; } | sort -u)
+for file in "${files[@]}"; do
+  mkdir -p "$work/$(dirname "$file")"
+  [ ! -f "source/$file" ] || cp -p "source/$file" "$work/$file"
+done
+apply "$version" "$work"
+files "$version" NEW >patched.files.new
+for file in "${files[@]}"; do
+  if [ ! -f "$work/$file" ]; then
+    rm -f "patched/$file"
+  elif ! cmp -s "$work/$file" "patched/$file"; then
+    # Never into the file that source has too.
+    rm -f "patched/$file"
+    mkdir -p "patched/$(dirname "$file")"
+    cp "$work/$file" "patched/$file"
+  fi
+done
+mv patched.files.new patched.files

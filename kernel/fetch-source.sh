@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# fetch-source.sh VERSION                    unpacks Debian's linux-source-VERSION into target/kernel/VERSION/source, unless it is there
+# fetch-source.sh VERSION DIRECTORY FILE...  unpacks these files of it only, into DIRECTORY
+# VERSION is 7.2 (from sid) or 6.12 (from trixie). The package is downloaded once, to target/kernel/VERSION/linux-source.deb;
+# delete that and source to fetch again. apt runs on sources and lists of its own; the system's stay as they are.
+set -euo pipefail
+
+version=${1-}
+case $version in
+  6.12) suite=trixie ;;
+  7.2) suite=sid ;;
+  *) echo "fetch-source: no such kernel: '$version' (6.12 and 7.2 are known)" >&2; exit 2 ;;
+esac
+shift
+directory=$(realpath -m "$(dirname "$0")/../target/kernel/$version")
+package=linux-source-$version
+mkdir -p "$directory"
+exec 9>"$directory/source.lock"
+flock 9
+
+# download: linux-source.deb, and its version in linux-source.version
+download() {
+  local work options file
+  work=$(mktemp -d "$directory/fetch.XXXXXX")
+  # shellcheck disable=SC2064
+  trap "rm -rf '$work'" EXIT
+  chmod 755 "$work"
+  mkdir -p "$work"/{lists,cache}
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" >"$work/sources.list"
+  options=(
+    -q
+    -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
+    -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache"
+    -o Acquire::Languages=none -o APT::Update::Post-Invoke-Success::=
+    -o APT::Sandbox::User=root
+  )
+  {
+    apt-get "${options[@]}" update
+    (cd "$work" && apt-get "${options[@]}" download "$package") ||
+      { echo "fetch-source: $suite has no $package" >&2; exit 1; }
+  } >&2
+  file=$(echo "$work/$package"_*.deb)
+  dpkg-deb -f "$file" Version >"$directory/linux-source.version"
+  mv "$file" "$directory/linux-source.deb"
+  rm -rf "$work"
+}
+
+# unpack DIRECTORY [FILE]...: all of the source, or these files.
+unpack() {
+  local to=$1
+  shift
+  dpkg-deb --fsys-tarfile "$directory/linux-source.deb" | tar -xO "./usr/src/$package.tar.xz" | xz -dc -T0 |
+    tar -x -C "$to" --strip-components=1 "${@/#/$package/}"
+}
+
+[ -f "$directory/linux-source.deb" ] || download
+if [ $# -gt 0 ]; then
+  to=$1
+  shift
+  [ $# -gt 0 ] || { echo "fetch-source: which files?" >&2; exit 2; }
+  mkdir -p "$to"
+  unpack "$to" "$@"
+elif [ ! -d "$directory/source" ]; then
+  rm -rf "$directory/source.part"
+  mkdir "$directory/source.part"
+  unpack "$directory/source.part"
+  mv "$directory/source.part" "$directory/source"
+fi

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A page reporting device that leaves junk in what it is handed, as the memory behind a balloon may hold anything: nothing
+ * of it may ever be served as zeroed. With lies=1 it tells the kernel that it zeroes, and leaves one byte in one page of
+ * each block: then the tests must notice.
+ */
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/page_reporting.h>
+#include <linux/scatterlist.h>
+#include <linux/string.h>
+
+static bool lies;
+module_param(lies, bool, 0444);
+MODULE_PARM_DESC(lies, "claim to zero, and leave one byte that is not");
+static unsigned long reported_pages;
+module_param(reported_pages, ulong, 0444);
+MODULE_PARM_DESC(reported_pages, "base pages it was handed so far");
+
+static int report(struct page_reporting_dev_info *device, struct scatterlist *sgl, unsigned int nents)
+{
+	struct scatterlist *sg;
+	unsigned int i;
+
+	for_each_sg(sgl, sg, nents, i) {
+		unsigned char *p = page_address(sg_page(sg));
+
+		memset(p, lies ? 0 : 0xa5, sg->length);
+		/* In the middle of the last page. */
+		if (lies)
+			p[sg->length - PAGE_SIZE / 2] = 0x77;
+		reported_pages += sg->length / PAGE_SIZE;
+	}
+	return 0;
+}
+
+static struct page_reporting_dev_info device = {
+	.report = report,
+#ifdef PAGE_REPORTING_ORDER_UNSPECIFIED
+	.order = PAGE_REPORTING_ORDER_UNSPECIFIED,
+#endif
+};
+
+static int __init prezero_other_device_init(void)
+{
+	if (lies) {
+#ifdef CONFIG_PREZERO
+		device.zeroes = true;
+#else
+		return -EOPNOTSUPP;
+#endif
+	}
+	return page_reporting_register(&device);
+}
+
+static void __exit prezero_other_device_exit(void)
+{
+	page_reporting_unregister(&device);
+}
+
+module_init(prezero_other_device_init);
+module_exit(prezero_other_device_exit);
+MODULE_DESCRIPTION("Page reporting device that leaves junk");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * stress SECONDS [TASKS]: tasks that allocate, dirty and free memory of every kind that a program gets, and read every
+ * page back. Ends with 1 if a byte was wrong.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stress.h"
+
+/* Every so often all tasks free everything and rest, so that there is something to zero and time for it. */
+#define ROUND_SECONDS 12
+#define REST_SECONDS 4
+
+static double now(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return at.tv_sec + at.tv_nsec * 1e-9;
+}
+
+static void operate(struct task *t)
+{
+	struct mapping *m = &t->slot[below(t, SLOTS)];
+
+	if (m->kind == NONE) {
+		map_new(t, m, BASE + below(t, HUGETLB));
+		if (m->kind != NONE)
+			touch(t, m);
+		return;
+	}
+	switch (below(t, 16)) {
+	case 0: case 1: case 2: case 3:
+		touch(t, m);
+		break;
+	case 4: case 5:
+		give_back(t, m);
+		break;
+	case 6:
+		free_lazily(t, m);
+		break;
+	case 7:
+		collapse(t, m);
+		break;
+	case 8:
+		grow(t, m);
+		break;
+	case 9:
+		fork_and_write(t, m);
+		break;
+	case 10:
+		use_file(t);
+		break;
+	case 11:
+		verify("now and then", m);
+		break;
+	default:
+		unmap(m);
+	}
+}
+
+static void run(int number, double started, double seconds)
+{
+	/* Too large for the stack. */
+	static struct task task;
+	struct task *t = &task;
+	int i;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	t->number = number;
+	t->random = 0x9e3779b97f4a7c15ull * (number + 1) ^ (uint64_t)(started * 1e9);
+	while (now() - started < seconds) {
+		double in_round = now() - started - (long)((now() - started) / ROUND_SECONDS) * ROUND_SECONDS;
+
+		if (in_round > ROUND_SECONDS - REST_SECONDS) {
+			for (i = 0; i < SLOTS; i++)
+				unmap(&t->slot[i]);
+			usleep((ROUND_SECONDS - in_round) * 1e6 + 1000);
+		}
+		operate(t);
+	}
+	for (i = 0; i < SLOTS; i++)
+		if (t->slot[i].kind != NONE)
+			verify("at the end", &t->slot[i]);
+	fflush(stdout);
+	_exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	double started = now(), seconds = argc > 1 ? atof(argv[1]) : 0;
+	int tasks = argc > 2 ? atoi(argv[2]) : 8, ended = 0, i;
+
+	if (seconds <= 0 || tasks < 1) {
+		fprintf(stderr, "usage: stress SECONDS [TASKS]\n");
+		return 2;
+	}
+	check_init();
+	for (i = 0; i < tasks; i++) {
+		pid_t pid = fork();
+
+		if (pid < 0) {
+			perror("fork");
+			return 2;
+		}
+		if (pid == 0)
+			run(i, started, seconds);
+	}
+	for (i = 0; i < tasks; i++) {
+		int status;
+
+		/* One that was killed for lack of memory has not been to its end. */
+		if (wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			ended++;
+	}
+	printf("stress: tasks %d ended %d zero_pages %llu pattern_pages %llu wrong_pages %llu\n", tasks, ended,
+	       (unsigned long long)totals->zero_pages, (unsigned long long)totals->pattern_pages,
+	       (unsigned long long)totals->failures);
+	return totals->failures || ended < tasks;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A task of the stress program: its mappings, and what is known of every base page in them. */
+#ifndef STRESS_H
+#define STRESS_H
+
+#include "check.h"
+
+#define SLOTS 12
+#define MOST_PAGES (4 * HUGE_PAGE / BASE_PAGE)
+
+enum kind { NONE, BASE, SMALL_FOLIOS, HUGE, SHARED, HUGETLB };
+
+struct mapping {
+	enum kind kind;
+	char *p;
+	size_t pages;
+	/* What each base page holds, in every word. 0: never written, or given back. */
+	uint64_t word[MOST_PAGES];
+	/* MADV_FREE was called: it holds word, or zeroes. */
+	unsigned char lazy[MOST_PAGES];
+};
+
+struct task {
+	int number;
+	uint64_t random;
+	struct mapping slot[SLOTS];
+};
+
+/* in stress_maps.c */
+void map_new(struct task *t, struct mapping *m, enum kind kind);
+void unmap(struct mapping *m);
+/* Makes some pages present (and with them, perhaps, their neighbours), checks them, and dirties them. */
+void touch(struct task *t, struct mapping *m);
+/* Checks every page of it, present or not. */
+void verify(const char *what, struct mapping *m);
+void give_back(struct task *t, struct mapping *m);
+void free_lazily(struct task *t, struct mapping *m);
+void collapse(struct task *t, struct mapping *m);
+void grow(struct task *t, struct mapping *m);
+
+/* in stress_others.c */
+/* A child that sees the task's memory, writes to some of it, allocates of its own, and ends, perhaps by a signal. */
+void fork_and_write(struct task *t, struct mapping *m);
+/* A file in memory: holes, truncation, hole punching, by read and by mmap. */
+void use_file(struct task *t);
+
+static inline size_t below(struct task *t, size_t limit)
+{
+	return next_random(&t->random) % limit;
+}
+
+/* Its lowest byte is never zero: by that a page that the kernel took away is told from one that it left. */
+static inline uint64_t new_word(struct task *t)
+{
+	return next_random(&t->random) | 1;
+}
+
+#endif

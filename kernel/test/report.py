@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""What kernel/test.sh found.
+
+report.py collect DIRECTORY        prints the checks and figures of target/kernel/VERSION/test, writes DIRECTORY/results.json, and
+                                   ends with 1 where a check failed
+report.py document RESULTS...      docs/prezero.md from such files
+"""
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+SPLAT = re.compile(
+    r"BUG:|BUG at|WARNING:|KASAN|prezero: page not zero|WRONG BYTE|blocked for more than|INFO: rcu|rcu: INFO|possible recursive|possible circular"
+    r"|inconsistent lock|Invalid wait context|Oops|general protection|Kernel panic|unable to handle|lockup|Bad page|refcount_t|list_(add|del) corruption"
+    r"|Call Trace|corrupted"
+)
+# What a debug kernel says of itself at boot.
+HARMLESS = re.compile(r"lock_?dep.*(enabled|proving)|Lock dependency validator|\bkasan: |KernelAddressSanitizer initialized", re.I)
+
+
+class Run:
+    """What one virtual machine printed, and its kernel."""
+
+    def __init__(self, folder):
+        self.name = folder.name
+        self.about, self.checks, self.figures, self.status = {}, [], {}, None
+        for line in (folder / "out").read_text(errors="replace").splitlines():
+            word, _, rest = line.strip().partition(" ")
+            if word == "@check":
+                name, result, *why = rest.split(" ", 2)
+                self.checks.append((name, result, " ".join(why)))
+            elif word == "@figure":
+                name, _, value = rest.partition(" ")
+                try:
+                    self.figures[name] = float(value)
+                except ValueError:
+                    self.checks.append((name, "FAILED", f"not a number: '{value}'"))
+            elif word == "@status":
+                self.status = int(rest)
+            elif word.startswith("@"):
+                self.about[word[1:]] = rest
+        console = (folder / "console").read_text(errors="replace").splitlines()
+        splats = [line.strip() for line in console if SPLAT.search(line) and not HARMLESS.search(line)]
+        self.checks.append(("ran-to-its-end", "ok" if self.status == 0 else "FAILED", f"exit status {self.status}"))
+        if self.name == "selfcheck-debug":
+            found = any("prezero: page not zero" in line for line in splats)
+            self.checks.append(("debug-check-reports", "ok" if found else "FAILED", "the console says 'prezero: page not zero'"))
+        elif self.name == "selfcheck-minimal":
+            found = any("WRONG BYTE" in line for line in splats)
+            self.checks.append(("threads-report", "ok" if found else "FAILED", "the console names address and byte"))
+        else:
+            self.checks.append(("console", "FAILED" if splats else "ok", splats[0] if splats else f"{len(console)} lines without a splat"))
+
+    def as_json(self):
+        checks = [dict(zip(("name", "result", "why"), check)) for check in self.checks]
+        return {"about": self.about, "status": self.status, "checks": checks, "figures": self.figures}
+
+
+def median(figures, pattern):
+    """The median over the rounds of `faults.huge.off.*.us_per_fault` and the like; None where there is none."""
+    found = re.compile(re.escape(pattern).replace(r"\*", r"\d+"))
+    values = [value for name, value in figures.items() if found.fullmatch(name)]
+    return statistics.median(values) if values else None
+
+
+def instruction_names(figures):
+    return [m[1] for m in (re.fullmatch(r"instructions\.off\.([a-z0-9_]+)", name) for name in figures) if m]
+
+
+def targets(runs):
+    """Rows (what, wanted, found, result) of what issue 9 asks for, from the figures."""
+    rows = []
+
+    def add(what, wanted, found, right):
+        rows.append({"what": what, "wanted": wanted, "found": found, "result": "ok" if right else "FAILED"})
+
+    for name in ("benchmarks", "benchmarks-init"):
+        if name not in runs or not runs[name]["figures"]:
+            continue
+        figures = runs[name]["figures"]
+        mode = "" if name == "benchmarks" else ", init_on_alloc=1"
+        served, off, on = (median(figures, f"faults.huge.{x}") for x in ("on.*.served_percent", "off.*.us_per_fault", "on.*.us_per_fault"))
+        add(f"huge-page faults served zeroed{mode}", ">= 97 %", f"{served:.2f} %", served >= 97)
+        add(f"time of a huge-page fault, on / off{mode}", "<= 1/20", f"{on:.0f} / {off:.0f} us = 1/{off / on:.1f}", on * 20 <= off)
+        served = median(figures, "faults.base.on.*.served_percent")
+        add(f"base-page faults served zeroed{mode}", "reported", f"{served:.2f} %", True)
+        columns = [("4k", "off"), ("4k", "on"), ("2m", "off"), ("2m", "on")]
+        for what in ("touch", "kvm", "jvm"):
+            seconds = [median(figures, f"startup.{what}.{size}.{device}.*.seconds") for size, device in columns]
+            add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "the paper's order",
+                " > ".join(f"{s:.2f}" for s in seconds) + " s", seconds == sorted(seconds, reverse=True))
+            if what == "touch":
+                each = [median(figures, f"startup.{what}.{size}.{device}.*.us_per_fault") for size, device in columns[2:] + columns[:2]]
+                add(f"{what}: time per fault 2 MiB > 2 MiB zeroed > 4 KiB > 4 KiB zeroed{mode}", "the paper's order",
+                    " > ".join(f"{s:.1f}" for s in each) + " us", each == sorted(each, reverse=True))
+            else:
+                add(f"{what}-like start, 2 MiB, off / on{mode}", ">= 10", f"{seconds[2] / seconds[3]:.1f}", seconds[2] >= 10 * seconds[3])
+        for what in ("file", "cow"):
+            share, dirty, took = (median(figures, f"preference.{what}.*.{x}") for x in ("percent_of_zeroed", "dirty_before", "allocated"))
+            add(f"{what}: share of the zeroed memory taken while there was dirty{mode}", "< 5 %",
+                f"{share:.3f} % ({dirty:.0f} dirty base pages, {took:.0f} taken)", share < 5 and dirty > took)
+    if "instructions" in runs and "instructions-stock" in runs:
+        figures, stock = runs["instructions"]["figures"], runs["instructions-stock"]["figures"]
+        for name in instruction_names(figures):
+            for device in ("off", "on"):
+                before, after = stock.get(f"instructions.off.{name}"), figures.get(f"instructions.{device}.{name}")
+                # Order 5 is not on the per-CPU lists, so not on the fast path. With the device on, zeroes are to be found: no limit there.
+                wanted = "<= 1.01" if device == "off" and "order_5" not in name else "reported"
+                if before and after:
+                    add(f"instructions, {name.replace('_', ' ')}, device {device}, with / without the series", wanted,
+                        f"{after:.1f} / {before:.1f} = {after / before:.4f}", wanted == "reported" or after <= before * 1.01)
+    return rows
+
+
+def collect(directory):
+    directory = Path(directory)
+    found = [Run(folder) for folder in sorted((directory / "test").iterdir()) if (folder / "out").exists()]
+    runs = {run.name: run.as_json() for run in found}
+    results = {"version": directory.name, "runs": runs, "targets": targets(runs)}
+    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    for run in found:
+        for name, result, why in run.checks:
+            print(f"{result:8} {directory.name} {run.name} {name}: {why}")
+    for row in results["targets"]:
+        print(f"{row['result']:8} {directory.name} {row['what']}: {row['found']} (wanted: {row['wanted']})")
+    for run in found:
+        print(f"\n{directory.name} {run.name} ({run.about.get('kernel')}, {run.about.get('emulator')}, emulated: times mean little)")
+        for name, value in run.figures.items():
+            print(f"  {name:60} {value:g}")
+    outcomes = [result for run in found for _, result, _ in run.checks] + [row["result"] for row in results["targets"]]
+    print(f"\n{directory.name}: {outcomes.count('ok')} ok, {outcomes.count('FAILED')} failed, {outcomes.count('skipped')} skipped")
+    return outcomes.count("FAILED") == 0
+
+
+def number(value, digits=0):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]) + "\n"
+
+
+def startups(figures):
+    """The paper's Table 1 and start-up rows of Table 8, in small."""
+    columns = [("4k", "off"), ("2m", "off"), ("4k", "on"), ("2m", "on")]
+    rows = []
+    for label, what, value, digits in (
+        ("touching 1 GiB: seconds", "touch", "seconds", 2), ("touching 1 GiB: us per fault", "touch", "us_per_fault", 1),
+        ("touching 1 GiB: faults", "touch", "faults", 0), ("KVM-like start of 1 GiB: seconds", "kvm", "seconds", 2),
+        ("JVM-like start of 1 GiB: seconds", "jvm", "seconds", 2),
+    ):
+        rows.append([label] + [number(median(figures, f"startup.{what}.{size}.{device}.*.{value}"), digits) for size, device in columns])
+    return table(["", "4 KiB", "2 MiB", "4 KiB, pre-zeroed", "2 MiB, pre-zeroed"], rows)
+
+
+def faults(figures):
+    rows = []
+    for size, label in (("huge", "huge page"), ("base", "base page")):
+        values = [median(figures, f"faults.{size}.{x}") for x in ("off.*.us_per_fault", "on.*.us_per_fault", "on.*.served_percent")]
+        ratio = f"1/{values[0] / values[1]:.1f}" if values[0] and values[1] else "-"
+        rows.append([label, number(values[0], 1), number(values[1], 1), ratio, number(values[2], 2) + " %"])
+    return table(["fault", "us, device off", "us, device on", "on / off", "served zeroed"], rows)
+
+
+def counted(runs):
+    with_series, stock = runs["instructions"]["figures"], runs["instructions-stock"]["figures"]
+    rows = []
+    for name in instruction_names(with_series):
+        before, off, on = stock.get(f"instructions.off.{name}"), with_series[f"instructions.off.{name}"], with_series.get(f"instructions.on.{name}")
+        rows.append([name.replace("_", " "), number(before, 1), number(off, 1), f"{off / before:.4f}" if before else "-",
+                     number(on, 1), f"{on / before:.4f}" if before and on else "-"])
+    for size in ("base", "huge"):
+        name = f"fault_{size}.median_ticks"
+        before, off, on = stock.get(f"instructions.off.{name}"), with_series.get(f"instructions.off.{name}"), with_series.get(f"instructions.on.{name}")
+        if before and off and on:
+            rows.append([f"a {size}-page fault (median)", number(before), number(off), f"{off / before:.4f}", number(on), f"{on / before:.4f}"])
+    return table(["allocation and free", "without the series", "device off", "ratio", "device on", "ratio"], rows)
+
+
+def correctness(runs):
+    rows = []
+    for name, run in runs.items():
+        if not name.startswith(("correctness", "selfcheck")):
+            continue
+        f = run["figures"]
+        wrong = [check for check in run["checks"] if check["result"] == "FAILED"]
+        outcome = "all checks ok" if not wrong else "failed: " + "; ".join(f"{check['name']} ({check['why'][:80]})" for check in wrong)
+        rows.append([name, run["about"].get("date", "-"), number(f.get("stress.zero_pages")), number(f.get("threads.allocations")),
+                     number(f.get("threads.checked_pages")), number(f.get("counters.served")), outcome])
+    return table(["run", "at", "pages read back, programs", "allocations, kernel threads", "pages read back, kernel threads",
+                  "pages served zeroed", "outcome"], rows)
+
+
+def document(files):
+    print("# Pre-zeroed free pages: tests and figures\n")
+    print("Written by `make kernel-test` (kernel/test.sh, kernel/test/report.py); not by hand. **All of it ran under emulation** (QEMU without KVM): "
+          "counts and ratios of instructions hold, times do not carry over to a machine, and clearing memory is slower there than it is in "
+          "hardware, which flatters pre-zeroing. \"Off\" and \"on\" are measured in turn in the same boot; figures are medians of the rounds.\n")
+    for file in files:
+        results = json.loads(Path(file).read_text())
+        runs = results["runs"]
+        about = [run["about"] for run in runs.values()]
+        every = {key: ", ".join(sorted({a[key] for a in about if key in a})) for key in ("tree", "kernel", "source", "emulator")}
+        dates = sorted(a["date"] for a in about if "date" in a)
+        print(f"## Linux {results['version']}\n")
+        print(f"Kernel {every['kernel']} of Debian's {every['source']} with `kernel/patches/{results['version']}`; tree {every['tree']}; "
+              f"{dates[0]} to {dates[-1]} UTC; {every['emulator']} (TCG).\n")
+        print(table(["what it must reach", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in results["targets"]]))
+        print("### Correctness\n")
+        print(correctness(runs))
+        for name, label in (("benchmarks", "init_on_alloc=0"), ("benchmarks-init", "init_on_alloc=1, Debian's default")):
+            if name in runs and runs[name]["figures"]:
+                print(f"### Faults and start-ups, {label}\n")
+                print(faults(runs[name]["figures"]))
+                print(startups(runs[name]["figures"]))
+        if "instructions" in runs and "instructions-stock" in runs:
+            print("### Instructions\n\nOf one allocation and the free that follows, counted (QEMU's -icount, one processor), the least of 200 runs.\n")
+            print(counted(runs))
+
+
+if len(sys.argv) == 3 and sys.argv[1] == "collect":
+    sys.exit(0 if collect(sys.argv[2]) else 1)
+elif len(sys.argv) > 2 and sys.argv[1] == "document":
+    document(sys.argv[2:])
+else:
+    sys.exit(__doc__)
