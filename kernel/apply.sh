@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # apply.sh VERSION             makes target/kernel/VERSION/patched of .../source (fetch-source.sh) and the series in patches/VERSION;
 #                              files whose contents stay keep their time, so that building again is short
-# apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it touches; without VERSION, each series
+# apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it touches; without VERSION, each series;
+#                              one whose source Debian has no more is skipped, and said to be
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,7 +40,13 @@ apply() {
 check() {
   local files
   mapfile -t files < <(found "$1")
-  "$here/fetch-source.sh" "$1" "$work/$1" "${files[@]}"
+  local status=0
+  "$here/fetch-source.sh" "$1" "$work/$1" "${files[@]}" || status=$?
+  if [ $status -eq 3 ]; then
+    echo "SKIPPED apply: $1: its source package is gone from the archive"
+    return
+  fi
+  [ $status -eq 0 ] || return $status
   apply "$1" "$work/$1"
   echo "apply: $1: $(patches "$1" | wc -l) patches apply to linux-source $(cat "$here/../target/kernel/$1/linux-source.version")"
 }

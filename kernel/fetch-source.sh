@@ -2,7 +2,7 @@
 # fetch-source.sh VERSION                    unpacks Debian's linux-source-VERSION into target/kernel/VERSION/source, unless it is there
 # fetch-source.sh VERSION DIRECTORY FILE...  unpacks these files of it only, into DIRECTORY
 # VERSION is 7.2 (from sid) or 6.12 (from trixie). The package is downloaded once, to target/kernel/VERSION/linux-source.deb;
-# delete that and source to fetch again. apt runs on sources and lists of its own; the system's stay as they are.
+# delete that and source to fetch again. Exits with 3 where Debian has no such package any more. apt runs on sources and lists of its own; the system's stay as they are.
 set -euo pipefail
 
 version=${1-}
@@ -37,8 +37,9 @@ download() {
   )
   {
     apt-get "${options[@]}" update
-    (cd "$work" && apt-get "${options[@]}" download "$package") ||
-      { echo "fetch-source: $suite has no $package" >&2; exit 1; }
+    [ -n "$(apt-cache "${options[@]}" show "$package" 2>/dev/null)" ] ||
+      { echo "fetch-source: $suite has no $package any more" >&2; exit 3; }
+    (cd "$work" && apt-get "${options[@]}" download "$package")
   } >&2
   file=$(echo "$work/$package"_*.deb)
   dpkg-deb -f "$file" Version >"$directory/linux-source.version"
