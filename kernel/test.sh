@@ -7,6 +7,7 @@
 #   correctness-minimal      10 minutes of it as it would be used, without checks in the kernel
 #   correctness-kasan        10 minutes with KASAN, and init_on_alloc=1
 #   selfcheck-debug          a device that lies about zeroing, which the debug check must find
+#   selfcheck-kasan          the same in the kernel with KASAN
 #   selfcheck-minimal        the same without the debug check: reading back must find it
 #   benchmarks               faults, start-ups and preference, the device off and on in turn
 #   benchmarks-init          the same once with init_on_alloc=1
@@ -19,7 +20,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 
-all=(selfcheck-debug selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
+all=(selfcheck-debug selfcheck-kasan selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
   correctness-minimal correctness-debug correctness-debug-init correctness-kasan)
 seconds=600 rounds=3 build=kernel/build.sh versions=() runs=()
 while [ $# -gt 0 ]; do
@@ -73,6 +74,7 @@ start() {
     correctness-debug-init) boot debug $((seconds / 4 + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $((seconds / 4 + 45)) 1 ;;
     correctness-kasan) boot kasan $((seconds + 600)) -m 3584 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $seconds 1 ;;
     selfcheck-debug) boot debug 300 -m 1536 -- sh ./selfcheck ;;
+    selfcheck-kasan) boot kasan 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-minimal) boot minimal 300 -m 1536 -- sh ./selfcheck ;;
     benchmarks) boot minimal 1800 -m 3072 -a init_on_alloc=0 -- sh ./benchmarks $rounds ;;
     benchmarks-init) boot minimal 900 -m 3072 -a init_on_alloc=1 -- sh ./benchmarks 1 ;;

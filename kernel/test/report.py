@@ -45,7 +45,7 @@ class Run:
         console = (folder / "console").read_text(errors="replace").splitlines()
         splats = [line.strip() for line in console if SPLAT.search(line) and not HARMLESS.search(line)]
         self.checks.append(("ran-to-its-end", "ok" if self.status == 0 else "FAILED", f"exit status {self.status}"))
-        if self.name == "selfcheck-debug":
+        if self.name in ("selfcheck-debug", "selfcheck-kasan"):
             found = any("prezero: page not zero" in line for line in splats)
             self.checks.append(("debug-check-reports", "ok" if found else "FAILED", "the console says 'prezero: page not zero'"))
         elif self.name == "selfcheck-minimal":
