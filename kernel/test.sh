@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # test.sh [--quick] [--only RUN]... [VERSION]...: builds kernels with the series (7.2 and 6.12, or those named), boots them in QEMU,
 # and tests and measures them. Prints a line a check and a table of figures, and puts all of it into
-# target/kernel/VERSION/results.json; with those of both kernels, writes docs/prezero.md. RUNs, each a machine of its own:
+# target/kernel/VERSION/results.json, from which it writes docs/prezero.md. RUNs, each a machine of its own:
 #   correctness-debug        10 minutes of allocating, dirtying, freeing and reading back, with every check the allocator has
 #   correctness-debug-init   2.5 minutes of it with init_on_alloc=1, Debian's default
 #   correctness-minimal      10 minutes of it as it would be used, without checks in the kernel
 #   correctness-kasan        10 minutes with KASAN, and init_on_alloc=1
 #   selfcheck-debug          a device that lies about zeroing, which the debug check must find
+#   selfcheck-kasan          the same in the kernel with KASAN
 #   selfcheck-minimal        the same without the debug check: reading back must find it
 #   benchmarks               faults, start-ups and preference, the device off and on in turn
 #   benchmarks-init          the same once with init_on_alloc=1
@@ -19,7 +20,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 
-all=(selfcheck-debug selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
+all=(selfcheck-debug selfcheck-kasan selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
   correctness-minimal correctness-debug correctness-debug-init correctness-kasan)
 seconds=600 rounds=3 build=kernel/build.sh versions=() runs=()
 while [ $# -gt 0 ]; do
@@ -73,6 +74,7 @@ start() {
     correctness-debug-init) boot debug $((seconds / 4 + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $((seconds / 4 + 45)) 1 ;;
     correctness-kasan) boot kasan $((seconds + 600)) -m 3584 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $seconds 1 ;;
     selfcheck-debug) boot debug 300 -m 1536 -- sh ./selfcheck ;;
+    selfcheck-kasan) boot kasan 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-minimal) boot minimal 300 -m 1536 -- sh ./selfcheck ;;
     benchmarks) boot minimal 1800 -m 3072 -a init_on_alloc=0 -- sh ./benchmarks $rounds ;;
     benchmarks-init) boot minimal 900 -m 3072 -a init_on_alloc=1 -- sh ./benchmarks 1 ;;
@@ -103,9 +105,11 @@ for version in "${versions[@]}"; do
   done
   python3 kernel/test/report.py collect "target/kernel/$version" || failed=1
 done
-if [ -f target/kernel/7.2/results.json ] && [ -f target/kernel/6.12/results.json ]; then
-  python3 kernel/test/report.py document target/kernel/{7.2,6.12}/results.json >target/kernel/prezero.md
-  mv target/kernel/prezero.md docs/prezero.md
-  echo "test: wrote docs/prezero.md" >&2
-fi
+results=()
+for version in 7.2 6.12; do
+  [ ! -f "target/kernel/$version/results.json" ] || results+=("target/kernel/$version/results.json")
+done
+python3 kernel/test/report.py document "${results[@]}" >target/kernel/prezero.md.$$
+mv target/kernel/prezero.md.$$ docs/prezero.md
+echo "test: wrote docs/prezero.md" >&2
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install-deps.sh [test|kernels|kernel|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other
-# kernels, building kernel/'s kernels, linting, making the package, or checking all that is shipped) needs and that are missing. Does nothing where all is there, whatever
-# the distribution. Tests go on without programs that only some of them use.
+# kernels, building the kernels of kernel/, linting, making the package, or checking all that is shipped) needs and that are missing.
+# Does nothing where all is there, whatever the distribution. Tests go on without programs that only some of them use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -8,7 +8,7 @@ mapfile -t scripts < <(grep -rlE '^#!.*[ /](ba|da)?sh$' --exclude-dir=target --e
 shellcheck --external-sources --exclude SC2187 "${scripts[@]}"
 
 licence='SPDX-License-Identifier: GPL-2.0-only'
-unmarked=$(grep -rL --include='*.[ch]' "$licence" crates/linux/src/bpf kernel) || true
+unmarked=$(grep -rL --include='*.[ch]' --include=Kbuild "$licence" crates/linux/src/bpf kernel) || true
 if [ -n "$unmarked" ]; then
   echo "lint-files: no '$licence' in:" "$unmarked" >&2
   exit 1

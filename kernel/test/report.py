@@ -45,7 +45,7 @@ class Run:
         console = (folder / "console").read_text(errors="replace").splitlines()
         splats = [line.strip() for line in console if SPLAT.search(line) and not HARMLESS.search(line)]
         self.checks.append(("ran-to-its-end", "ok" if self.status == 0 else "FAILED", f"exit status {self.status}"))
-        if self.name == "selfcheck-debug":
+        if self.name in ("selfcheck-debug", "selfcheck-kasan"):
             found = any("prezero: page not zero" in line for line in splats)
             self.checks.append(("debug-check-reports", "ok" if found else "FAILED", "the console says 'prezero: page not zero'"))
         elif self.name == "selfcheck-minimal":
@@ -209,7 +209,9 @@ def document(files):
         print(f"## Linux {results['version']}\n")
         print(f"Kernel {every['kernel']} of Debian's {every['source']} with `kernel/patches/{results['version']}`; tree {every['tree']}; "
               f"{dates[0]} to {dates[-1]} UTC; {every['emulator']} (TCG).\n")
-        print(table(["what it must reach", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in results["targets"]]))
+        # Instructions without a limit are in a table of their own.
+        rows = [r for r in results["targets"] if not (r["what"].startswith("instructions") and r["wanted"] == "reported")]
+        print(table(["what it must reach", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in rows]))
         print("### Correctness\n")
         print(correctness(runs))
         for name, label in (("benchmarks", "init_on_alloc=0"), ("benchmarks-init", "init_on_alloc=1, Debian's default")):

@@ -270,7 +270,11 @@ static void virtual(struct worker *w)
 static void contiguous(struct worker *w)
 {
 	struct page *(*alloc_contig)(unsigned long n, gfp_t gfp, int nid, nodemask_t *mask) = (void *)contig;
-	unsigned long n = below(w, 2) ? 512 << below(w, 4) : 1 + below(w, 3000), i;
+	/*
+	 * Less than a pageblock may come from the first of the first zone, which begins at frame 1: isolating that stops
+	 * a kernel with DEBUG_VM, with the series or without.
+	 */
+	unsigned long n = pageblock_nr_pages + (below(w, 2) ? 0 : below(w, 3000)), i;
 	gfp_t gfp = GFP_KERNEL | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 	struct page *page;
 

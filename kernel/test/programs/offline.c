@@ -61,16 +61,21 @@ static int write_number(const char *path, unsigned long long number)
 
 static int unpoison(void)
 {
+	static uint64_t flags[4096];
 	uint64_t frame, last = frames();
 	int count = 0, left = 0;
+	ssize_t got, i;
 
-	for (frame = 0; frame <= last; frame++) {
-		if (!(flags_of(frame) & KPF_HWPOISON))
-			continue;
-		if (write_number("/sys/kernel/debug/hwpoison/unpoison-pfn", frame))
-			left++;
-		else
-			count++;
+	for (frame = 0; frame <= last; frame += sizeof(flags) / 8) {
+		got = pread(flags_file, flags, sizeof(flags), frame * 8) / 8;
+		for (i = 0; i < got; i++) {
+			if (!(flags[i] & KPF_HWPOISON))
+				continue;
+			if (write_number("/sys/kernel/debug/hwpoison/unpoison-pfn", frame + i))
+				left++;
+			else
+				count++;
+		}
 	}
 	printf("unpoisoned %d\nstill_poisoned %d\n", count, left);
 	return 0;
