@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+#!/bin/busybox sh
 # What the plans of this folder share. They run on busybox in the virtual machine, and tell kernel/test/report.py by lines:
 #   @check NAME ok|FAILED|skipped WHY...
 #   @figure NAME VALUE

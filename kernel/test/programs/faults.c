@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	size_t count = argc > 2 ? strtoul(argv[2], NULL, 0) : 0, size = huge ? HUGE_PAGE : BASE_PAGE, i;
 	long long served, passed_over;
 	uint64_t *each;
-	double took;
+	double took, ticks = 0;
 	long faults;
 	char *p;
 
@@ -73,7 +73,9 @@ int main(int argc, char **argv)
 	printf("faults %ld\n", faults);
 	printf("us_per_fault %.3f\n", took * 1e6 / count);
 	printf("median_ticks %llu\n", (unsigned long long)each[count / 2]);
-	printf("ticks_per_fault %.2f\n", ({ double sum = 0; for (i = 0; i < count; i++) sum += each[i]; sum / count; }));
+	for (i = 0; i < count; i++)
+		ticks += each[i];
+	printf("ticks_per_fault %.2f\n", ticks / count);
 	printf("served_percent %.2f\n", 100.0 * served / (count * (size / BASE_PAGE)));
 	printf("passed_over_pages %lld\n", passed_over);
 	printf("wrong_pages %llu\n", (unsigned long long)totals->failures);
