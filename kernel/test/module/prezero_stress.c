@@ -12,6 +12,7 @@
 #include <linux/prandom.h>
 #include <linux/random.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/version.h>
@@ -348,7 +349,7 @@ static void stop(void)
 
 	for (i = 0; i < threads; i++)
 		if (workers[i].task)
-			kthread_stop(workers[i].task);
+			kthread_stop_put(workers[i].task);
 	vfree(workers);
 }
 
@@ -369,7 +370,8 @@ static int __init prezero_stress_init(void)
 			stop();
 			return PTR_ERR(task);
 		}
-		workers[i].task = task;
+		/* One that a bug of the kernel kills is still there to be stopped. */
+		workers[i].task = get_task_struct(task);
 	}
 	return 0;
 }
