@@ -15,7 +15,10 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
     let Some(_machine) = machine_at_speed("free_memory_is_as_fragmented_as_asked_for") else {
         return;
     };
-    let compact = || std::fs::write("/proc/sys/vm/compact_memory", "1").expect("compacts");
+    let vm = |name: &str| std::fs::write(format!("/proc/sys/vm/{name}"), "1").expect("is told");
+    let compact = || vm("compact_memory");
+    // What files have in memory would be moved into the holes, and leave whole blocks behind.
+    vm("drop_caches");
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
     let mut workload = Workload::spawn(HAWKEYE, words).expect("starts");
