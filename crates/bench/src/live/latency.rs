@@ -52,7 +52,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         // Each round has all of them, so that a drift of the machine meets all.
         for _ in 0..sizes.rounds {
             for (system, all) in SYSTEMS.iter().zip(&mut all) {
-                all.push(measure(host, kind, *system, per_s, sizes, &mut report)?);
+                all.push(measure(host, kind, *system, per_s, sizes)?);
             }
         }
         describe(kind, &all, &mut report);
@@ -85,7 +85,6 @@ fn measure(
     system: System,
     questions_per_s: f64,
     sizes: Sizes,
-    report: &mut Report,
 ) -> Result<Latencies, BenchError> {
     system.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
@@ -95,18 +94,17 @@ fn measure(
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
-    let (asked, promoting) = std::thread::scope(|scope| {
+    let asked = std::thread::scope(|scope| {
         let asking = scope.spawn(|| program.latencies(questions));
         let at_most = 4 * sizes.length;
         let promoting = system.promote(host, pid, Pace::Own, at_most, || asking.is_finished());
         let asked = asking
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok::<_, BenchError>((asked?, promoting?))
+        // Its CPU time would be that of the questions, too: they come from this process.
+        promoting?;
+        Ok::<_, BenchError>(asked?)
     })?;
-    if system.policy().is_some() {
-        report.managed(promoting.cpu, promoting.wall);
-    }
     asked.ok_or_else(|| BenchError::Impossible(format!("{} answers no questions", kind.name())))
 }
 

@@ -14,7 +14,7 @@ pub struct Fragmented {
 }
 
 /// The least share of free memory in blocks smaller than a huge page that counts as fragmented (0-1).
-const LEAST_FMFI: f64 = 0.8;
+const LEAST_FMFI: f64 = 0.7;
 
 /// Filling all of memory takes a while.
 const AT_MOST: Duration = Duration::from_secs(120);
