@@ -103,7 +103,7 @@ fn measure(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // Its CPU time would be that of the questions, too: they come from this process.
         promoting?;
-        Ok::<_, BenchError>(asked?)
+        asked
     })?;
     asked.ok_or_else(|| BenchError::Impossible(format!("{} answers no questions", kind.name())))
 }
