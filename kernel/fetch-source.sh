@@ -4,6 +4,8 @@
 # VERSION is 7.2 (from sid) or 6.12 (from trixie). The package is downloaded once, to target/kernel/VERSION/linux-source.deb;
 # delete that and source to fetch again. Exits with 3 where Debian has no such package any more. apt runs on sources and lists of its own; the system's stay as they are.
 set -euo pipefail
+# shellcheck source=scripts/debian-apt.sh
+. "$(dirname "$0")/../scripts/debian-apt.sh"
 
 version=${1-}
 case $version in
@@ -20,26 +22,15 @@ flock 9
 
 # download: linux-source.deb, and its version in linux-source.version
 download() {
-  local work options file
+  local work file
   work=$(mktemp -d "$directory/fetch.XXXXXX")
   # shellcheck disable=SC2064
   trap "rm -rf '$work'" EXIT
-  chmod 755 "$work"
-  mkdir -p "$work"/{lists,cache}
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" >"$work/sources.list"
-  options=(
-    -q
-    -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
-    -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache"
-    -o Acquire::Languages=none -o APT::Update::Post-Invoke-Success::=
-    -o APT::Sandbox::User=root
-  )
   {
-    apt-get "${options[@]}" update
-    [ -n "$(apt-cache "${options[@]}" show "$package" 2>/dev/null)" ] ||
+    debian_apt "$work" "$suite"
+    [ -n "$(apt-cache "${apt_options[@]}" show "$package" 2>/dev/null)" ] ||
       { echo "fetch-source: $suite has no $package any more" >&2; exit 3; }
-    (cd "$work" && apt-get "${options[@]}" download "$package")
+    (cd "$work" && apt-get "${apt_options[@]}" download "$package")
   } >&2
   file=$(echo "$work/$package"_*.deb)
   dpkg-deb -f "$file" Version >"$directory/linux-source.version"

@@ -3,6 +3,8 @@
 #   vmlinuz, config, release (as in uname -r), lib/modules/RELEASE
 # Delete DIRECTORY to fetch again. apt runs on sources and lists of its own; the system's stay as they are.
 set -euo pipefail
+# shellcheck source=scripts/debian-apt.sh
+. "$(dirname "$0")/../debian-apt.sh"
 
 kernel=$1 directory=$(realpath -m "$2")
 case $kernel in
@@ -16,27 +18,16 @@ esac
 mkdir -p "$directory"
 work=$(mktemp -d "$directory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-chmod 755 "$work"
-mkdir -p "$work"/{lists,cache,image}
-
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" >"$work/sources.list"
-options=(
-  -q
-  -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
-  -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
-  -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache"
-  -o Acquire::Languages=none -o APT::Update::Post-Invoke-Success::=
-  -o APT::Sandbox::User=root
-)
-apt-get "${options[@]}" update
+mkdir -p "$work/image"
+debian_apt "$work" "$suite"
 # depends PACKAGE: what it depends on, a name a line.
-depends() { apt-cache "${options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
+depends() { apt-cache "${apt_options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
 package=$(depends linux-image-cloud-amd64 | grep -m 1 "^linux-image-${kernel//./\\.}\.") ||
   { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
 release=${package#linux-image-}
 # In 7.2 the image's package is empty, and depends on three that are not.
 mapfile -t packages < <(echo "$package"; depends "$package" | grep -E "^linux-(base|binary|modules)-${release//[.+]/\\&}$" || true)
-(cd "$work" && apt-get "${options[@]}" download "${packages[@]}")
+(cd "$work" && apt-get "${apt_options[@]}" download "${packages[@]}")
 for file in "$work"/*.deb; do dpkg-deb -x "$file" "$work/image"; done
 
 mkdir -p "$directory/lib/modules"

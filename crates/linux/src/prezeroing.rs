@@ -194,37 +194,34 @@ impl Prezeroing {
         Ok(zones)
     }
 
-    /// It may be unloaded while it is read.
-    fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
-        let rate = match number(&self.rate_file()) {
-            Err(PrezeroingError::Unreadable { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
-                return Ok(None);
-            }
-            rate => rate?,
-        };
+    /// What the module was told; `None` where it is not loaded. It may be unloaded while it is read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
         let path = self.idle_only_file();
-        let idle_only = match text(&path) {
+        let found = number(&self.rate_file()).and_then(|rate| Ok((rate, text(&path)?)));
+        let (pages_per_second, word) = match found {
             Err(PrezeroingError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
                 return Ok(None);
             }
-            text => match text?.as_str() {
-                "Y" | "1" => true,
-                "N" | "0" => false,
-                other => {
-                    return Err(PrezeroingError::NotUnderstood {
-                        path,
-                        found: other.to_owned(),
-                        expected: "Y or N",
-                    });
-                }
-            },
+            found => found?,
+        };
+        let idle_only = match word.as_str() {
+            "Y" | "1" => true,
+            "N" | "0" => false,
+            _ => {
+                return Err(PrezeroingError::NotUnderstood {
+                    path,
+                    found: word,
+                    expected: "Y or N",
+                });
+            }
         };
         Ok(Some(ZeroingModule {
-            pages_per_second: rate,
+            pages_per_second,
             idle_only,
         }))
     }

@@ -159,7 +159,7 @@ impl Zeroing {
             (_, Switch::On) => "as the module was told, while paused".into(),
         };
         // It may just have been put back.
-        let module = self.sys.read()?.and_then(|now| now.module);
+        let module = self.sys.module()?;
         Ok((whose, module.map(|module| module.pages_per_second)))
     }
 }

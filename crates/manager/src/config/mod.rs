@@ -3,16 +3,17 @@
 //! `packaging/hawkeye.toml` explains every key.
 
 mod error;
+mod prezeroing;
 mod rules;
 mod section;
 mod value;
 
 pub use error::{ConfigError, Problem, Problems};
+pub use prezeroing::PrezeroingSettings;
 
 use crate::settings::Settings;
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};
-use hawkeye_policy::prezeroing::ZeroingBounds;
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, Rules, SamplingPace, Selection,
     Unmatched, Watermarks,
@@ -93,27 +94,6 @@ pub struct FillSettings {
     pub threads: Option<FillThreads>,
     /// Everybody on the machine gets huge pages at first faults while memory allows.
     pub huge_faults: Switch,
-}
-
-/// What becomes of the kernel's own zeroing of free memory, on kernels that can do that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrezeroingSettings {
-    /// Its rate is set by memory and idle time; off: it is left as it is.
-    pub paced: Switch,
-    /// Between which rates.
-    pub bounds: ZeroingBounds,
-    /// It zeroes only when a processor has nothing else to run; off: as it was found.
-    pub idle_only: Switch,
-}
-
-impl Default for PrezeroingSettings {
-    fn default() -> Self {
-        Self {
-            paced: Switch::On,
-            bounds: ZeroingBounds::default(),
-            idle_only: Switch::On,
-        }
-    }
 }
 
 /// Something that is done or not.
@@ -296,7 +276,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         recording: top.section("recording", recording),
         counters: top.section("counters", counters),
         fill,
-        prezeroing: top.section("prezeroing", prezeroing),
+        prezeroing: top.section("prezeroing", prezeroing::read),
         small_pages,
         learn,
     }
@@ -480,22 +460,6 @@ fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {
             s.checked(FillThreads::new(threads), &keys)
         }),
         huge_faults: s.or("huge_faults", usual.huge_faults),
-    }
-}
-
-fn prezeroing(s: &mut Section<'_, '_>) -> PrezeroingSettings {
-    let usual = PrezeroingSettings::default();
-    let pages = s.or("pages_per_s", usual.bounds.usual());
-    let most = s.or("most_pages_per_s", usual.bounds.most().max(pages));
-    let bounds = ZeroingBounds::new(pages, most);
-    let keys = [
-        (ZeroingBounds::USUAL, "pages_per_s"),
-        (ZeroingBounds::MOST, "most_pages_per_s"),
-    ];
-    PrezeroingSettings {
-        paced: s.or("mode", usual.paced),
-        bounds: s.checked(bounds, &keys).unwrap_or_default(),
-        idle_only: s.or("idle_only", usual.idle_only),
     }
 }
 
