@@ -117,7 +117,7 @@ fn measure(
     sizes: Sizes,
 ) -> Result<Outcome, BenchError> {
     let sensitive = || SENSITIVE.start(host, sizes.mib);
-    let redis = || idle_redis(sizes.redis_mib);
+    let redis = || idle_redis(host, sizes.redis_mib);
     let (mut sensitive, mut redis) = match first {
         First::Sensitive => {
             let started = sensitive()?;

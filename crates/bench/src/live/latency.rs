@@ -3,10 +3,11 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
+use super::programs::Kind;
 use super::programs::speed::turn;
-use super::programs::{self, Kind, Latencies};
 use super::report::{Report, median};
 use super::systems::{Pace, System};
+use crate::workload::{self, Latencies};
 use std::time::Duration;
 
 const SYSTEMS: [System; 5] = [
@@ -52,12 +53,12 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         // Each round has all of them, so that a drift of the machine meets all.
         for _ in 0..sizes.rounds {
             for (system, all) in SYSTEMS.iter().zip(&mut all) {
-                all.push(measure(host, kind, *system, per_s, sizes)?);
+                all.push(measure(host, kind, *system, per_s, sizes, &mut report)?);
             }
         }
         describe(kind, &all, &mut report);
         report.note(format!(
-            "{}: {per_s:.0} questions a second, {WRITES_PERCENT} % of them insert.",
+            "{}: {per_s} questions a second, {WRITES_PERCENT} % of them insert.",
             kind.name()
         ));
     }
@@ -72,39 +73,41 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
 }
 
 /// So many questions a second leave a server under base pages most of its time.
-fn affordable_per_s(host: &mut Host, kind: Kind, sizes: Sizes) -> Result<f64, BenchError> {
+fn affordable_per_s(host: &mut Host, kind: Kind, sizes: Sizes) -> Result<u32, BenchError> {
     System::Base.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let length = sizes.length.min(Duration::from_secs(3));
-    Ok(turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0)
+    Ok((turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
 }
 
 fn measure(
     host: &mut Host,
     kind: Kind,
     system: System,
-    questions_per_s: f64,
+    questions_per_s: u32,
     sizes: Sizes,
+    report: &mut Report,
 ) -> Result<Latencies, BenchError> {
     system.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let pid = program.pid();
-    let questions = programs::Pace {
+    let questions = workload::Pace {
         length: sizes.length,
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
-    let asked = std::thread::scope(|scope| {
+    let (asked, promoting) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| program.latencies(questions));
         let at_most = 4 * sizes.length;
         let promoting = system.promote(host, pid, Pace::Own, at_most, || asking.is_finished());
         let asked = asking
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // Its CPU time would be that of the questions, too: they come from this process.
-        promoting?;
-        asked
+        Ok::<_, BenchError>((asked?, promoting?))
     })?;
+    if system.policy().is_some() {
+        report.managed(promoting.cpu, promoting.wall);
+    }
     asked.ok_or_else(|| BenchError::Impossible(format!("{} answers no questions", kind.name())))
 }
 

@@ -77,7 +77,7 @@ impl Subject {
     fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
         match self {
             Self::Reader(kind) => kind.start(host, mib),
-            Self::IdleRedis => idle_redis(mib),
+            Self::IdleRedis => idle_redis(host, mib),
         }
     }
 }

@@ -9,11 +9,12 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::promote_all;
 use super::programs::speed::measure;
-use super::programs::{Hot, Kind, Program};
+use super::programs::{Kind, Program};
 use super::report::{Report, median};
 use super::systems::{Pace, Promoting, System};
 use super::watch::watch;
 use crate::plot::{Content, Line, Panel};
+use crate::workload::Hot;
 use curve::Curve;
 use fragmented::Fragmented;
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -251,7 +252,7 @@ impl Subject {
     fn start(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
         match self.hot {
             None => self.kind.start(host, self.mib),
-            Some(hot) => self.kind.start_hot(self.mib, hot),
+            Some(hot) => self.kind.start_hot(host, self.mib, hot),
         }
     }
 }

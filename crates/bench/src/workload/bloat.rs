@@ -110,9 +110,9 @@ fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, Workl
         Request::DontNeed(percent) => memory.discard_part(percent).map(freed),
         Request::Free(regions) => memory.discard_regions(regions).map(freed),
         Request::Unmap(regions) => memory.unmap(regions).map(freed),
-        Request::Refill(_) | Request::Longest | Request::Go | Request::Stop | Request::Quit => Err(
-            WorkloadError::Usage(format!("this workload cannot {request}")),
-        ),
+        _ => Err(WorkloadError::Usage(format!(
+            "this workload cannot {request}"
+        ))),
     }
 }
 

@@ -50,6 +50,9 @@ pub enum WorkloadError {
     /// Nobody reads our standard output any more.
     #[error("standard output: {0}")]
     Output(io::Error),
+    /// A server can't be reached, or answers something else.
+    #[error("{0}")]
+    Server(String),
     /// Memory did not hold what was written.
     #[error("wrong memory contents: {0}")]
     Wrong(WrongWord),

@@ -5,8 +5,9 @@
 //! that compaction makes huge pages of the rest again; or they are pinned, and it can't.
 //!
 //! All of it is given back when the process ends, however that ends. But single pages that are freed go to lists of the processor first,
-//! tens of thousands of them on kernels that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`), and join
-//! their neighbours only when they leave these: that was seen to take half a minute.
+//! hundreds of thousands of them on kernels that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`), and join
+//! their neighbours only when they leave these. All but some ten thousand were seen to do so within half a minute; the others stay
+//! until somebody else allocates and frees, unless `vm.percpu_pagelist_high_fraction` is set high for a moment.
 
 mod blocks;
 mod pins;
@@ -44,6 +45,7 @@ fn share(text: &str) -> Result<f64, String> {
 /// Filled between two looks at how much memory is still free.
 const PIECE: usize = 64 << 20;
 pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    drop_file_caches();
     let before = free_memory()?;
     be_killed_first();
     let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
@@ -71,6 +73,12 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(),
 
 fn free_memory() -> Result<FreeMemory, WorkloadError> {
     FreeMemory::read().map_err(WorkloadError::system("/proc/buddyinfo"))
+}
+
+/// What files have in memory would be moved into the holes by compaction, and leave whole blocks behind.
+fn drop_file_caches() {
+    // Who may not do so fragments less.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
 }
 
 /// Where memory runs out after all, this process is the one to end.

@@ -6,6 +6,7 @@
 
 mod access;
 mod bloat;
+mod client;
 mod console;
 mod crowd;
 mod error;
@@ -24,6 +25,7 @@ mod touch;
 
 pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
+pub use client::{AskArgs, Dialect, Hot, Latencies, Pace};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
 pub use fragment::FragmentArgs;
@@ -75,6 +77,8 @@ pub enum WorkloadCommand {
     ForkStorm(ForkStormArgs),
     /// Many small processes, some of which end and are replaced each second.
     Crowd(CrowdArgs),
+    /// Asks a running Redis or memcached for random keys that it has stored there, or times single answers.
+    Ask(AskArgs),
     /// Fragments free memory to a target, and holds it so until told to end.
     Fragment(FragmentArgs),
     /// Executes itself again after a delay.
@@ -105,6 +109,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
         WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
+        WorkloadCommand::Ask(args) => client::ask(args, &mut console),
         WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
         WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
         WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),

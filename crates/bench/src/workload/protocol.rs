@@ -1,8 +1,10 @@
 //! The lines that a workload and its starter exchange.
 
+use crate::workload::client::{Latencies, Pace};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use thiserror::Error;
 
 /// What a workload says: one JSON object per line of its standard output.
@@ -93,6 +95,8 @@ pub enum Event {
         /// Calls of all kinds in that time.
         calls: u64,
     },
+    /// Answer to `latencies`.
+    Answered(Latencies),
     /// Memory that does not hold what was written into it.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
@@ -208,6 +212,9 @@ pub enum Request {
     Free(usize),
     /// `unmap N`: unmap the last N regions.
     Unmap(usize),
+    /// `latencies MS PER_S PERCENT`: ask so many single questions per second for so many milliseconds, so many of which insert
+    /// a new key, and say how long answers took.
+    Latencies(Pace),
     /// `quit`: end.
     Quit,
 }
@@ -238,6 +245,17 @@ impl FromStr for Request {
                 Ok(percent) if percent <= 100 => Self::DontNeed(percent),
                 _ => return Err(bad()),
             },
+            ["latencies", length_ms, questions_per_s, writes_percent] => {
+                let pace = Pace {
+                    length: Duration::from_millis(length_ms.parse().map_err(|_| bad())?),
+                    questions_per_s: questions_per_s.parse().map_err(|_| bad())?,
+                    writes_percent: writes_percent.parse().map_err(|_| bad())?,
+                };
+                if pace.questions_per_s == 0 || pace.writes_percent > 100 {
+                    return Err(bad());
+                }
+                Self::Latencies(pace)
+            }
             _ => return Err(bad()),
         })
     }
@@ -255,6 +273,17 @@ impl fmt::Display for Request {
             Self::DontNeed(percent) => write!(f, "dontneed {percent}"),
             Self::Free(regions) => write!(f, "free {regions}"),
             Self::Unmap(regions) => write!(f, "unmap {regions}"),
+            Self::Latencies(Pace {
+                length,
+                questions_per_s,
+                writes_percent,
+            }) => {
+                let length_ms = length.as_millis();
+                write!(
+                    f,
+                    "latencies {length_ms} {questions_per_s} {writes_percent}"
+                )
+            }
             Self::Quit => write!(f, "quit"),
         }
     }

@@ -14,6 +14,11 @@ fn requests_read_as_they_are_written() {
         Request::DontNeed(80),
         Request::Free(3),
         Request::Unmap(4),
+        Request::Latencies(Pace {
+            length: Duration::from_millis(1500),
+            questions_per_s: 200,
+            writes_percent: 20,
+        }),
         Request::Quit,
     ] {
         assert_eq!(request.to_string().parse(), Ok(request));
@@ -32,6 +37,8 @@ fn nonsense_is_no_request() {
         "refill -1",
         "dontneed 101",
         "rss 1",
+        "latencies 1000 0 20",
+        "latencies 1000 10 101",
     ] {
         assert_eq!(line.parse::<Request>(), Err(BadRequest(line.to_owned())));
     }

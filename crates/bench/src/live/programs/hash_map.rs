@@ -1,11 +1,10 @@
 //! A hash map in a Java virtual machine. It speaks the workloads' line protocol.
 
-use super::hot::Hot;
 use super::packages;
 use super::reader::{Reader, command};
 use super::scratch::Scratch;
 use crate::live::BenchError;
-use crate::workload::Workload;
+use crate::workload::{Hot, Workload};
 
 const SOURCE: &str = include_str!("HashLookup.java");
 

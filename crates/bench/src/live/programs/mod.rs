@@ -1,14 +1,9 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
-mod client;
 pub(super) mod compiled;
-mod connection;
 mod cores;
-mod dialect;
 mod hash_map;
-mod hot;
 pub mod huge;
-mod latency;
 pub mod packages;
 mod postgres;
 mod python;
@@ -20,13 +15,11 @@ pub mod speed;
 #[cfg(test)]
 mod testing;
 
-pub use hot::Hot;
-pub use latency::{Latencies, Pace};
 pub(super) use server::{die_with_us, in_background};
 
 use super::error::BenchError;
 use super::host::Host;
-use crate::workload::Workload;
+use crate::workload::{Hot, Latencies, Pace, Workload};
 use python::Script;
 use std::path::Path;
 use std::time::Duration;
@@ -146,7 +139,7 @@ impl Kind {
         Ok(match self {
             Self::Reader { words, .. } => Box::new(reader::start(host, words, mib)?),
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
-                return self.start_hot(mib, Hot::UNIFORM);
+                return self.start_hot(host, mib, Hot::UNIFORM);
             }
             Self::Postgres => Box::new(postgres::start(mib)?),
             Self::Cg => Box::new(python::start(Script::Cg, mib)?),
@@ -160,10 +153,20 @@ impl Kind {
     ///
     /// # Errors
     /// As [`Self::start`], and it is none of those with keys ([`Self::has_keys`]).
-    pub fn start_hot(self, mib: u64, hot: Hot) -> Result<Box<dyn Program>, BenchError> {
+    pub fn start_hot(
+        self,
+        host: &Host,
+        mib: u64,
+        hot: Hot,
+    ) -> Result<Box<dyn Program>, BenchError> {
         Ok(match self {
-            Self::Redis => Box::new(server::redis(mib, hot, server::Load::Full)?),
-            Self::Memcached => Box::new(server::memcached(mib, hot)?),
+            Self::Redis => Box::new(server::redis(
+                host.command("ask"),
+                mib,
+                hot,
+                server::Load::Full,
+            )?),
+            Self::Memcached => Box::new(server::memcached(host.command("ask"), mib, hot)?),
             Self::JavaHashMap => Box::new(hash_map::start(mib, hot)?),
             Self::Sparsehash => Box::new(sparsehash::start(mib, hot)?),
             _ => {
@@ -219,8 +222,9 @@ pub(super) fn ready_reader(workload: Workload, pid: u32) -> Box<dyn Program> {
 }
 
 /// Starts Redis with `mib` MiB of data and hardly anything to do.
-pub fn idle_redis(mib: u64) -> Result<Box<dyn Program>, BenchError> {
+pub fn idle_redis(host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
     Ok(Box::new(server::redis(
+        host.command("ask"),
         mib,
         Hot::UNIFORM,
         server::Load::Light,

@@ -1,13 +1,9 @@
 //! Servers of keys and values, each with a client of ours on a unix socket.
 
-use super::client::Client;
-use super::connection::Questions;
 use super::cores::Cores;
-use super::dialect::Dialect;
-use super::hot::Hot;
-use super::latency::{Latencies, Pace, latencies};
 use super::{Program, packages};
 use crate::live::BenchError;
+use crate::workload::{Event, HandleError, Hot, Latencies, Pace, Request, Workload};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
@@ -35,22 +31,22 @@ impl Load {
     }
 }
 
-const REDIS_VALUE_BYTES: usize = 4096;
-const MEMCACHED_VALUE_BYTES: usize = 1024;
+const REDIS_VALUE_BYTES: u64 = 4096;
+const MEMCACHED_VALUE_BYTES: u64 = 1024;
+/// A client gives up on a server that takes this many times as long as it asks, and half a minute.
+const LATEST: u32 = 3;
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
 /// A server and its client.
 pub(super) struct Server {
     // The client goes first: its questions would find nobody.
-    client: Client,
+    client: Workload,
     process: Process,
-    /// What is stored: grows with what is inserted.
-    questions: Questions,
 }
 
-/// Redis with values of 4 KiB.
-pub(super) fn redis(mib: u64, hot: Hot, load: Load) -> Result<Server, BenchError> {
+/// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
+pub(super) fn redis(client: Command, mib: u64, hot: Hot, load: Load) -> Result<Server, BenchError> {
     packages::need("redis-server", "redis-server")?;
     let socket = Socket::new("redis");
     let mut command = Command::new("redis-server");
@@ -59,18 +55,14 @@ pub(super) fn redis(mib: u64, hot: Hot, load: Load) -> Result<Server, BenchError
         // It may be given huge pages, as long as nobody gives them unasked.
         .args(["--disable-thp", "no", "--unixsocket"])
         .arg(&socket.path);
-    let questions = Questions {
-        dialect: Dialect::Redis,
-        keys: (mib << 20) / REDIS_VALUE_BYTES as u64,
-        value_bytes: REDIS_VALUE_BYTES,
-        hot,
-        pause: load.pause(),
-    };
-    Server::start(command, socket, questions)
+    let pause = load.pause().as_millis().to_string();
+    let mut asking = asking(client, "redis", mib, REDIS_VALUE_BYTES, hot);
+    asking.args(["--pause-ms", &pause]);
+    Server::start(command, socket, asking)
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn memcached(mib: u64, hot: Hot) -> Result<Server, BenchError> {
+pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Server, BenchError> {
     packages::need("memcached", "memcached")?;
     let socket = Socket::new("memcached");
     let mut command = Command::new("memcached");
@@ -78,27 +70,33 @@ pub(super) fn memcached(mib: u64, hot: Hot) -> Result<Server, BenchError> {
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
         .arg(&socket.path);
-    let questions = Questions {
-        dialect: Dialect::Memcached,
-        keys: (mib << 20) / MEMCACHED_VALUE_BYTES as u64,
-        value_bytes: MEMCACHED_VALUE_BYTES,
-        hot,
-        pause: Duration::ZERO,
-    };
-    Server::start(command, socket, questions)
+    let asking = asking(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
+    Server::start(command, socket, asking)
+}
+
+/// The command of a client that stores and asks for so much.
+fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: Hot) -> Command {
+    let keys = ((mib << 20) / value_bytes).to_string();
+    let [hot_keys, hot_questions] = hot.words();
+    client
+        .args(["--dialect", dialect, "--keys", &keys])
+        .args(["--value-bytes", &value_bytes.to_string()])
+        .args(["--hot-keys-percent", &hot_keys])
+        .args(["--hot-questions-percent", &hot_questions]);
+    client
 }
 
 impl Server {
     fn start(
         mut command: Command,
         socket: Socket,
-        questions: Questions,
+        mut client: Command,
     ) -> Result<Self, BenchError> {
         let name = command.get_program().to_string_lossy().into_owned();
         in_background(&mut command);
-        let cores = Cores::divided();
-        if let Some(cores) = cores {
+        if let Some(cores) = Cores::divided() {
             cores.server.keep(&mut command);
+            cores.client.keep(&mut client);
         }
         let child = command.spawn().map_err(|source| BenchError::Program {
             program: name.clone(),
@@ -106,11 +104,10 @@ impl Server {
         })?;
         let mut process = Process { child, socket };
         process.wait_until_it_listens(&name)?;
-        Ok(Self {
-            client: Client::connect(&process.socket.path, questions, cores)?,
-            process,
-            questions,
-        })
+        client.arg("--socket").arg(&process.socket.path);
+        let mut client = Workload::spawn_command(client)?;
+        client.wait_ready()?;
+        Ok(Self { client, process })
     }
 }
 
@@ -120,27 +117,23 @@ impl Program for Server {
     }
 
     fn go(&mut self) -> Result<(), BenchError> {
-        self.client.go();
-        Ok(())
+        Ok(self.client.command(Request::Go)?)
     }
 
     fn stop(&mut self) -> Result<(), BenchError> {
-        self.client.stop();
-        Ok(())
+        Ok(self.client.command(Request::Stop)?)
     }
 
     fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
-        let (begun, before) = (Instant::now(), self.client.answers()?);
-        std::thread::sleep(length);
-        let answers = self.client.answers()? - before;
-        Ok(answers as f64 / begun.elapsed().as_secs_f64())
+        Ok(self.client.measure(length)?)
     }
 
     fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {
-        let cores = Cores::divided();
-        let latencies = latencies(&self.process.socket.path, self.questions, pace, cores)?;
-        self.questions.keys += latencies.inserted;
-        Ok(Some(latencies))
+        let at_most = LATEST * pace.length + Duration::from_secs(60);
+        match self.client.request(Request::Latencies(pace), at_most)? {
+            Event::Answered(latencies) => Ok(Some(latencies)),
+            other => Err(HandleError::Protocol(format!("{other:?}")).into()),
+        }
     }
 }
 
@@ -222,12 +215,23 @@ mod tests {
     use super::*;
     use crate::live::programs::testing::{TENTH, not_here, works};
 
+    /// The workload `ask` of the program that the tests of this package are built with.
+    fn client() -> Command {
+        let test = std::env::current_exe().expect("is known");
+        let folder = test.parent().and_then(Path::parent);
+        let program = folder.expect("is there").join("hawkeye-workload");
+        assert!(program.exists(), "cargo build -p hawkeye-bench comes first");
+        let mut command = Command::new(program);
+        command.arg("ask");
+        command
+    }
+
     /// It answers pipelined questions, and single ones at a pace.
     fn try_out(mut server: Server) {
         works(&mut server);
         let pace = Pace {
             length: Duration::from_millis(200),
-            questions_per_s: 200.0,
+            questions_per_s: 200,
             writes_percent: 50,
         };
         for _ in 0..2 {
@@ -243,7 +247,7 @@ mod tests {
         if !packages::is_there("redis-server") {
             return not_here("Redis");
         }
-        try_out(redis(4, TENTH, Load::Full).expect("starts"));
+        try_out(redis(client(), 4, TENTH, Load::Full).expect("starts"));
     }
 
     #[test]
@@ -251,19 +255,12 @@ mod tests {
         if !packages::is_there("memcached") {
             return not_here("memcached");
         }
-        try_out(memcached(4, TENTH).expect("starts"));
+        try_out(memcached(client(), 4, TENTH).expect("starts"));
     }
 
     #[test]
     fn a_server_that_ends_at_once_is_told() {
-        let questions = Questions {
-            dialect: Dialect::Redis,
-            keys: 1,
-            value_bytes: 1,
-            hot: Hot::UNIFORM,
-            pause: Duration::ZERO,
-        };
-        let started = Server::start(Command::new("false"), Socket::new("false"), questions);
+        let started = Server::start(Command::new("false"), Socket::new("false"), client());
         let error = started.map(drop).expect_err("there is no server");
         assert!(error.to_string().starts_with("false ended"), "{error}");
     }

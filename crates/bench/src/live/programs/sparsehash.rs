@@ -1,10 +1,9 @@
 //! Look-ups in sparsehash's `dense_hash_map`. It speaks the workloads' line protocol.
 
 use super::compiled::Compiled;
-use super::hot::Hot;
 use super::reader::{Reader, command};
 use crate::live::BenchError;
-use crate::workload::Workload;
+use crate::workload::{Hot, Workload};
 
 const SOURCE: &str = include_str!("sparsehash.cc");
 

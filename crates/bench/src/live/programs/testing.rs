@@ -1,6 +1,7 @@
 //! What tests of programs share.
 
-use super::{Hot, Program};
+use super::Program;
+use crate::workload::Hot;
 use std::io::Write;
 use std::time::Duration;
 

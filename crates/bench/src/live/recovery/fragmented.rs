@@ -3,9 +3,6 @@
 use crate::live::error::BenchError;
 use crate::live::host::Host;
 use crate::workload::{Event, Workload};
-use hawkeye_linux::LinuxError;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 /// The workload `fragment`. What it holds can be moved: huge pages can be had, but compaction has to make each of them.
@@ -25,9 +22,6 @@ impl Fragmented {
     /// # Errors
     /// It can't be done here.
     pub fn new(host: &Host) -> Result<Self, BenchError> {
-        // What files have in memory would be moved into the holes.
-        let caches = Path::new("/proc/sys/vm/drop_caches");
-        fs::write(caches, "1").map_err(LinuxError::file("writing", caches))?;
         let mut workload = host.start("fragment --fmfi 1 --spare-mib 256")?;
         loop {
             if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {

@@ -2,8 +2,8 @@
 
 use super::dialect::Dialect;
 use super::hot::Hot;
-use crate::live::BenchError;
 use crate::workload::Rng;
+use crate::workload::error::WorkloadError;
 use std::io::{BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -21,8 +21,6 @@ pub(super) struct Questions {
     pub value_bytes: usize,
     /// Which of the keys are asked for.
     pub hot: Hot,
-    /// Wait after every round of questions.
-    pub pause: Duration,
 }
 
 /// A server that says nothing for so long is stuck.
@@ -47,7 +45,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(socket: &Path, questions: Questions) -> Result<Self, BenchError> {
+    pub(super) fn open(socket: &Path, questions: Questions) -> Result<Self, WorkloadError> {
         let open = || {
             let stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(SILENCE))?;
@@ -57,7 +55,7 @@ impl Connection {
         };
         let (stream, answers) = open().map_err(|error: std::io::Error| {
             let socket = socket.display();
-            BenchError::Impossible(format!("connecting to {socket}: {error}"))
+            WorkloadError::Server(format!("connecting to {socket}: {error}"))
         })?;
         Ok(Self {
             stream,
@@ -70,7 +68,7 @@ impl Connection {
     }
 
     /// Asks for so many keys.
-    pub(super) fn ask(&mut self, count: usize, rng: &mut Rng) -> Result<(), BenchError> {
+    pub(super) fn ask(&mut self, count: usize, rng: &mut Rng) -> Result<(), WorkloadError> {
         let Questions {
             dialect, keys, hot, ..
         } = self.questions;
@@ -83,7 +81,7 @@ impl Connection {
     }
 
     /// Has a value stored.
-    pub(super) fn store(&mut self, key: u64) -> Result<(), BenchError> {
+    pub(super) fn store(&mut self, key: u64) -> Result<(), WorkloadError> {
         let dialect = self.questions.dialect;
         dialect.set(key, &self.value, &mut self.requests);
         self.asked.push(Asked::Storing);
@@ -91,7 +89,7 @@ impl Connection {
     }
 
     /// Reads the answers to all that was asked; how many there were.
-    pub(super) fn read_answers(&mut self) -> Result<u64, BenchError> {
+    pub(super) fn read_answers(&mut self) -> Result<u64, WorkloadError> {
         let Questions {
             dialect,
             value_bytes,
@@ -109,7 +107,7 @@ impl Connection {
     }
 
     /// Stores all values.
-    pub(super) fn fill(&mut self) -> Result<(), BenchError> {
+    pub(super) fn fill(&mut self) -> Result<(), WorkloadError> {
         let Questions { dialect, keys, .. } = self.questions;
         for first in (0..keys).step_by(FILL_BATCH as usize) {
             for key in first..keys.min(first + FILL_BATCH) {
@@ -122,10 +120,10 @@ impl Connection {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), BenchError> {
+    fn send(&mut self) -> Result<(), WorkloadError> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
-        sent.map_err(|error| BenchError::Impossible(format!("the server takes nothing: {error}")))
+        sent.map_err(|error| WorkloadError::Server(format!("the server takes nothing: {error}")))
     }
 }
 

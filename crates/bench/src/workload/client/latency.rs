@@ -2,31 +2,29 @@
 //! one or not.
 
 use super::connection::{Connection, Questions, SILENCE};
-use super::cores::Cores;
-use crate::live::BenchError;
 use crate::workload::Rng;
-use hawkeye_linux::LinuxError;
+use crate::workload::error::WorkloadError;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
+use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// When questions come, and what they are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// For how long they come.
+    /// For how long they come; to the millisecond.
     pub length: Duration,
     /// So many come per second, at equal distances. The server must be able to answer more.
-    pub questions_per_s: f64,
+    pub questions_per_s: u32,
     /// So many of them insert a new key, 0-100 %; the others ask for one that is there.
     pub writes_percent: u8,
 }
 
 /// How long answers took from when their question was due: what waits behind a slow one counts as slow, too.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// Questions asked; each was answered.
     pub questions: u64,
@@ -57,18 +55,8 @@ pub(super) fn latencies(
     socket: &Path,
     questions: Questions,
     pace: Pace,
-    cores: Option<Cores>,
-) -> Result<Latencies, BenchError> {
-    // A thread of its own, which may wake as precisely as it can.
-    let asking = || {
-        let _on_its_core = cores.map(|cores| cores.client.stay());
-        let _ = set_timerslack(1);
-        Asker::new(socket, questions, pace)?.run()
-    };
-    std::thread::scope(|scope| {
-        let panicked = |_| BenchError::Impossible("the client's thread panicked".into());
-        scope.spawn(asking).join().map_err(panicked)?
-    })
+) -> Result<Latencies, WorkloadError> {
+    Asker::new(socket, questions, pace)?.run()
 }
 
 struct Asker {
@@ -85,7 +73,7 @@ struct Asker {
 }
 
 impl Asker {
-    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self, BenchError> {
+    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self, WorkloadError> {
         let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| Connection::open(socket, questions))
             .collect();
@@ -101,22 +89,23 @@ impl Asker {
         })
     }
 
-    fn run(mut self) -> Result<Latencies, BenchError> {
+    fn run(mut self) -> Result<Latencies, WorkloadError> {
         let Pace {
             length,
             questions_per_s,
             ..
         } = self.pace;
-        let count = (length.as_secs_f64() * questions_per_s) as u64;
+        let count = (length.as_secs_f64() * f64::from(questions_per_s)) as u64;
         let begun = Instant::now();
-        let due =
-            |question: u64| begun + Duration::from_secs_f64(question as f64 / questions_per_s);
+        let due = |question: u64| {
+            begun + Duration::from_secs_f64(question as f64 / f64::from(questions_per_s))
+        };
         let mut asked = 0;
         while asked < count || !self.busy.is_empty() {
             let now = Instant::now();
             if now > begun + length * LATEST + SILENCE {
-                return Err(BenchError::Impossible(format!(
-                    "the server does not keep up with {questions_per_s:.0} questions per second"
+                return Err(WorkloadError::Server(format!(
+                    "the server does not keep up with {questions_per_s} questions per second"
                 )));
             }
             while asked < count && due(asked) <= now {
@@ -133,7 +122,7 @@ impl Asker {
         Ok(self.latencies(asked))
     }
 
-    fn ask(&mut self, connection: usize) -> Result<(), BenchError> {
+    fn ask(&mut self, connection: usize) -> Result<(), WorkloadError> {
         let connection = &mut self.connections[connection];
         if self.rng.below(100) < usize::from(self.pace.writes_percent) {
             self.inserted += 1;
@@ -144,7 +133,7 @@ impl Asker {
     }
 
     /// Waits until a question is due or there are answers, which are counted.
-    fn wait(&mut self, next: Option<Instant>) -> Result<(), BenchError> {
+    fn wait(&mut self, next: Option<Instant>) -> Result<(), WorkloadError> {
         let most = next.map_or(SILENCE, |due| due.saturating_duration_since(Instant::now()));
         let mut polled: Vec<_> = self
             .busy
@@ -152,14 +141,13 @@ impl Asker {
             .map(|(at, _)| PollFd::new(self.connections[*at].as_fd(), PollFlags::POLLIN))
             .collect();
         let ready = ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None);
-        let ready = ready.map_err(|errno| LinuxError::Call {
-            call: "waiting for answers",
-            errno,
-        })?;
+        let ready = ready
+            .map_err(std::io::Error::from)
+            .map_err(WorkloadError::system("waiting for answers"))?;
         if ready == 0 && next.is_none() {
             let silence = SILENCE.as_secs();
             let message = format!("the server said nothing for {silence} s");
-            return Err(BenchError::Impossible(message));
+            return Err(WorkloadError::Server(message));
         }
         let answered: Vec<bool> = polled
             .iter()
@@ -193,8 +181,8 @@ impl Asker {
     }
 }
 
-fn uncountable(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Impossible(format!("latencies can't be counted: {error}"))
+fn uncountable(error: impl std::fmt::Display) -> WorkloadError {
+    WorkloadError::Server(format!("latencies can't be counted: {error}"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Hot {
     }
 
     /// As programs take it on their command lines.
-    pub(super) fn words(self) -> [String; 2] {
+    pub(crate) fn words(self) -> [String; 2] {
         [self.keys_percent, self.questions_percent].map(|percent| percent.to_string())
     }
 }
@@ -45,7 +45,11 @@ impl Hot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::TENTH;
+
+    const TENTH: Hot = Hot {
+        keys_percent: 10,
+        questions_percent: 90,
+    };
 
     /// How many of 10,000 picks are among the last tenth of 1,000 keys.
     fn picks_of_the_last_tenth(hot: Hot) -> usize {

@@ -1,8 +1,7 @@
 //! Tests against a server that holds everybody up once.
 
 use super::*;
-use crate::live::programs::dialect::Dialect;
-use crate::live::programs::hot::Hot;
+use crate::workload::client::{Dialect, Hot};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
@@ -12,7 +11,6 @@ const QUESTIONS: Questions = Questions {
     keys: 100,
     value_bytes: 3,
     hot: Hot::UNIFORM,
-    pause: Duration::ZERO,
 };
 const STALL: Duration = Duration::from_millis(300);
 
@@ -62,10 +60,10 @@ fn measured(name: &str, writes_percent: u8, stall_at: u64) -> (Latencies, Arc<Mu
     std::thread::spawn(move || serve(listener, shared, stall_at));
     let pace = Pace {
         length: Duration::from_secs(1),
-        questions_per_s: 500.0,
+        questions_per_s: 500,
         writes_percent,
     };
-    let latencies = latencies(&path, QUESTIONS, pace, None).unwrap();
+    let latencies = latencies(&path, QUESTIONS, pace).unwrap();
     std::fs::remove_file(path).unwrap();
     (latencies, seen)
 }

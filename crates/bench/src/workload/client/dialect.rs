@@ -1,11 +1,11 @@
 //! How servers of keys and values are asked, and what they answer.
 
-use crate::live::BenchError;
+use crate::workload::error::WorkloadError;
 use std::io::{BufRead, Read};
 
 /// A server's language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dialect {
     /// RESP, version 2.
     Redis,
     /// memcached's text protocol.
@@ -40,7 +40,7 @@ impl Dialect {
         key: u64,
         bytes: usize,
         answer: &mut impl BufRead,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), WorkloadError> {
         match self {
             Self::Redis => {
                 expect_line(answer, &format!("${bytes}"))?;
@@ -57,7 +57,7 @@ impl Dialect {
     }
 
     /// Reads the answer to [`Self::set`].
-    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<(), BenchError> {
+    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<(), WorkloadError> {
         let stored = match self {
             Self::Redis => "+OK",
             Self::Memcached => "STORED",
@@ -74,7 +74,7 @@ fn name(key: u64) -> String {
 /// Longer than any line that is expected.
 const LONGEST_LINE: u64 = 256;
 
-fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<(), BenchError> {
+fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<(), WorkloadError> {
     let mut line = Vec::new();
     answer
         .take(LONGEST_LINE)
@@ -83,14 +83,14 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<(), BenchErr
     if line.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
         return Ok(());
     }
-    Err(BenchError::Impossible(format!(
+    Err(WorkloadError::Server(format!(
         "the server answered {:?} instead of {expected:?}",
         String::from_utf8_lossy(&line).trim_end()
     )))
 }
 
 /// Passes over bytes without copying them.
-fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<(), BenchError> {
+fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<(), WorkloadError> {
     while bytes > 0 {
         let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);
         if there == 0 {
@@ -102,8 +102,8 @@ fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn unreadable(error: std::io::Error) -> BenchError {
-    BenchError::Impossible(format!("the server's answer could not be read: {error}"))
+fn unreadable(error: std::io::Error) -> WorkloadError {
+    WorkloadError::Server(format!("the server's answer could not be read: {error}"))
 }
 
 #[cfg(test)]
