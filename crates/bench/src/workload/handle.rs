@@ -147,6 +147,15 @@ impl Workload {
     /// Reads per second over the next `period`, from the first report after now; needs a
     /// workload that reports its rate. Other events are kept for [`Self::next_event`].
     pub fn measure(&mut self, period: Duration) -> Result<f64, HandleError> {
+        self.measure_marked(period, &mut || ())
+    }
+
+    /// The same; calls `mark` at the begin and at the end of what is measured.
+    pub fn measure_marked(
+        &mut self,
+        period: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> Result<f64, HandleError> {
         self.pending
             .retain(|event| !matches!(event, Event::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
@@ -171,8 +180,12 @@ impl Workload {
                 }
                 continue;
             };
-            let (begin_s, before) = *first.get_or_insert((elapsed_s, accesses));
+            let (begin_s, before) = *first.get_or_insert_with(|| {
+                mark();
+                (elapsed_s, accesses)
+            });
             if elapsed_s > begin_s && elapsed_s - begin_s >= period.as_secs_f64() {
+                mark();
                 return Ok((accesses - before) as f64 / (elapsed_s - begin_s));
             }
         }

@@ -32,8 +32,9 @@ pub trait Program: Send {
     fn go(&mut self) -> Result<(), BenchError>;
     /// Has it pause.
     fn stop(&mut self) -> Result<(), BenchError>;
-    /// Operations per second of wall-clock time over the next `length`; it must have been set going.
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError>;
+    /// Operations per second of wall-clock time over the next `length`; it must have been set going. Calls `mark` at the begin and at
+    /// the end of what it counts: a program that pauses between its operations has few in a moment or many.
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError>;
 
     /// How long answers take to single questions that come at a fixed pace, asked while the program pauses otherwise;
     /// `None` where it answers no questions.

@@ -114,8 +114,8 @@ impl Program for Steps {
         self.0.request(Request::Rss, LAST_PIECE)
     }
 
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
-        self.0.rate(length)
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+        self.0.rate(length, mark)
     }
 }
 

@@ -61,7 +61,7 @@ impl Program for Reader {
         Ok(self.workload.command(Request::Stop)?)
     }
 
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
-        Ok(self.workload.measure(length)?)
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+        Ok(self.workload.measure_marked(length, mark)?)
     }
 }

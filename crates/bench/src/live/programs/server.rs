@@ -124,8 +124,8 @@ impl Program for Server {
         Ok(self.client.command(Request::Stop)?)
     }
 
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
-        Ok(self.client.measure(length)?)
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+        Ok(self.client.measure_marked(length, mark)?)
     }
 
     fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {

@@ -4,7 +4,7 @@ use super::Program;
 use crate::live::BenchError;
 use hawkeye_linux::LinuxError;
 use nix::errno::Errno;
-use nix::time::{ClockId, clock_getcpuclockid};
+use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -62,9 +62,14 @@ pub fn stop(programs: &mut [Box<dyn Program>]) -> Result<(), BenchError> {
 /// Measures a program that works for `length`.
 pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
     let clock = clock_getcpuclockid(Pid::from_raw(program.pid() as i32)).map_err(unreadable)?;
-    let (begun, cpu_before) = (Instant::now(), cpu_time(clock)?);
-    let per_s = program.rate(length)?;
-    let cpu = cpu_time(clock)?.saturating_sub(cpu_before);
+    let mut marks = Vec::new();
+    let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.now())))?;
+    let [(begun, cpu_before), (ended, cpu_after)] = marks[..] else {
+        let message = format!("{} marks, not two, of what was measured", marks.len());
+        return Err(BenchError::Impossible(message));
+    };
+    let cpu_before = Duration::from(cpu_before.map_err(unreadable)?);
+    let cpu = Duration::from(cpu_after.map_err(unreadable)?).saturating_sub(cpu_before);
     if cpu.is_zero() {
         return Err(BenchError::Impossible(format!(
             "process {} did not run while it was measured",
@@ -73,12 +78,8 @@ pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, Ben
     }
     Ok(Speed {
         per_s,
-        per_cpu_s: per_s * begun.elapsed().as_secs_f64() / cpu.as_secs_f64(),
+        per_cpu_s: per_s * (ended - begun).as_secs_f64() / cpu.as_secs_f64(),
     })
-}
-
-fn cpu_time(clock: ClockId) -> Result<Duration, BenchError> {
-    Ok(clock.now().map_err(unreadable)?.into())
 }
 
 fn unreadable(errno: Errno) -> LinuxError {

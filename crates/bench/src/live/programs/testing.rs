@@ -34,7 +34,7 @@ pub(super) fn works(program: &mut dyn Program) {
     for _ in 0..2 {
         program.go().expect("goes");
         let rate = program
-            .rate(Duration::from_millis(200))
+            .rate(Duration::from_millis(200), &mut || ())
             .expect("says its rate");
         assert!(rate > 0.0);
         program.stop().expect("stops");

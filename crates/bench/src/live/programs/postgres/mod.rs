@@ -88,8 +88,8 @@ impl Program for Postgres {
         self.client.signal(Signal::SIGSTOP)
     }
 
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
-        self.client.rate(length)
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+        self.client.rate(length, mark)
     }
 }
 
@@ -126,16 +126,18 @@ impl Pgbench {
             .map_err(|errno| BenchError::Impossible(format!("pgbench has ended: {errno}")))
     }
 
-    fn rate(&mut self, length: Duration) -> Result<f64, BenchError> {
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
         while self.reports.try_recv().is_ok() {}
         // The first one may be about a time in which it was stopped.
         let (_, begun_s) = self.report()?;
+        mark();
         let (mut transactions, mut last_s) = (0.0, begun_s);
         loop {
             let (per_s, at_s) = self.report()?;
             transactions += per_s * (at_s - last_s);
             last_s = at_s;
             if last_s - begun_s >= length.as_secs_f64() {
+                mark();
                 return Ok(transactions / (last_s - begun_s));
             }
         }
