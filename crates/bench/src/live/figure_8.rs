@@ -50,7 +50,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => Sizes {
             mib: 256,
             redis_mib: 256,
-            turns: 3,
+            turns: 1,
             turn: Duration::from_millis(200),
             at_most: Duration::from_secs(2),
         },

@@ -191,7 +191,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
                 mib: 512,
                 hot_mib: 64,
                 hot_percent: 90,
-                turns: 3,
+                turns: 1,
                 turn: Duration::from_millis(200),
             },
             Scale::Full => Sizes {

@@ -32,7 +32,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => Sizes {
             keys: 60_000,
             requests: 100_000,
-            turns: 3,
+            turns: 1,
             settle: Duration::from_secs(2),
             short: Duration::from_secs(2),
         },

@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 
 /// A client has so long for its request, and as long again for taking the reply.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Requests that users other than root may make together, a second: each costs the manager time.
+/// Looks at one thing that users other than root may ask for together, a second: each costs the manager time.
 const OTHERS_PER_S: f64 = 20.0;
+/// What visits all regions of a process counts as so many of them.
+const WHOLE_PROCESS: u32 = 4;
 
 /// The socket; it is removed when this is dropped.
 pub struct SocketServer {
@@ -123,7 +125,7 @@ impl Desk {
             return Reply::refused("only root may change what the daemon does");
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if !others.take(self.began.elapsed(), 1) {
+        if !others.take(self.began.elapsed(), looks(request)) {
             return Reply::refused("too many requests: try again in a second");
         }
         drop(others);
@@ -151,6 +153,15 @@ impl Desk {
             Reply::Strip(strip) if strip.uid != peer.uid => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
+    }
+}
+
+/// What answering costs, in looks at one thing.
+fn looks(request: Request) -> u32 {
+    match request {
+        // Whose a region is takes the answer about its process.
+        Request::Why { .. } | Request::Strip { .. } => WHOLE_PROCESS,
+        _ => 1,
     }
 }
 

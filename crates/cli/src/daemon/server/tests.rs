@@ -102,6 +102,21 @@ fn others_ask_so_often_and_root_whenever_it_likes() {
     });
 }
 
+#[test]
+fn who_asks_about_whole_processes_may_ask_less_often() {
+    with_manager(done, |caller| {
+        let desk = Desk::new(caller.clone()).expect("a desk");
+        let strip = Request::Strip {
+            pid: 1,
+            columns: 80,
+        };
+        let answered =
+            (0..20).filter(|_| !matches!(ask(&desk, OTHER, strip), Reply::Refused { .. }));
+        // A few, and one more for each fifth of a second that asking takes.
+        assert!((5..15).contains(&answered.count()));
+    });
+}
+
 fn of_user(uid: u32) -> ProcessExplanation {
     let mut why = ProcessExplanation::default();
     why.process.uid = Some(uid);
