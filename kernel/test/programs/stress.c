@@ -67,13 +67,32 @@ static void operate(struct task *t)
 	}
 }
 
+/* Too large for the stack. */
+static struct task task;
+
+/* Says which memory it was: the kernel says nothing of a SIGBUS. */
+static void bus_error(int signal, siginfo_t *info, void *context)
+{
+	const char *kind = "none of its mappings";
+	char *at = info->si_addr;
+	int i;
+
+	(void)context;
+	for (i = 0; i < SLOTS; i++)
+		if (task.slot[i].kind != NONE && at >= task.slot[i].p && at < task.slot[i].p + task.slot[i].pages * BASE_PAGE)
+			kind = kind_name(task.slot[i].kind);
+	printf("stress: task %d: signal %d, code %d, at %p: %s\n", task.number, signal, info->si_code, at, kind);
+	fflush(stdout);
+	_exit(3);
+}
+
 static void run(int number, double started, double seconds)
 {
-	/* Too large for the stack. */
-	static struct task task;
+	struct sigaction on_bus_error = { .sa_sigaction = bus_error, .sa_flags = SA_SIGINFO };
 	struct task *t = &task;
 	int i;
 
+	sigaction(SIGBUS, &on_bus_error, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	t->number = number;
 	t->random = 0x9e3779b97f4a7c15ull * (number + 1) ^ (uint64_t)(started * 1e9);
