@@ -4,6 +4,7 @@
  * page back. Ends with 1 if a byte was wrong.
  */
 #define _GNU_SOURCE
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +70,12 @@ static void operate(struct task *t)
 
 /* Too large for the stack. */
 static struct task task;
+static sigjmp_buf without_hugetlb;
 
-/* Says which memory it was: the kernel says nothing of a SIGBUS. */
+/*
+ * A hugetlb page that was given back has no reservation any more, so there may be none for the next touch while the pool
+ * is made small: the mapping goes. Says which memory it was otherwise, as the kernel says nothing of a SIGBUS.
+ */
 static void bus_error(int signal, siginfo_t *info, void *context)
 {
 	const char *kind = "none of its mappings";
@@ -80,7 +85,13 @@ static void bus_error(int signal, siginfo_t *info, void *context)
 	(void)context;
 	for (i = 0; i < SLOTS; i++)
 		if (task.slot[i].kind != NONE && at >= task.slot[i].p && at < task.slot[i].p + task.slot[i].pages * BASE_PAGE)
-			kind = kind_name(task.slot[i].kind);
+			break;
+	if (i < SLOTS && task.slot[i].kind == HUGETLB && info->si_code == BUS_ADRERR) {
+		unmap(&task.slot[i]);
+		siglongjmp(without_hugetlb, 1);
+	}
+	if (i < SLOTS)
+		kind = kind_name(task.slot[i].kind);
 	printf("stress: task %d: signal %d, code %d, at %p: %s\n", task.number, signal, info->si_code, at, kind);
 	fflush(stdout);
 	_exit(3);
@@ -96,6 +107,7 @@ static void run(int number, double started, double seconds)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	t->number = number;
 	t->random = 0x9e3779b97f4a7c15ull * (number + 1) ^ (uint64_t)(started * 1e9);
+	sigsetjmp(without_hugetlb, 1);
 	while (now() - started < seconds) {
 		double in_round = now() - started - (long)((now() - started) / ROUND_SECONDS) * ROUND_SECONDS;
 
