@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # build.sh VERSION CONFIG: builds Debian's kernel source VERSION (7.2 or 6.12) with the series, to target/kernel/VERSION/CONFIG:
 #   bzImage, vmlinux, config, modules/*.ko (the kernel's own, of kernel/module, and of kernel/test/module if there is that)
-# CONFIG: minimal; debug or kasan (with minimal below them); stock (minimal, without the series, to compare with).
+# CONFIG: minimal; debug or kasan (with minimal below them); stock, stock-debug (minimal, debug, without the series, to compare with).
 # Does nothing where what is there was made of the same source, series, configuration and modules.
 set -euo pipefail
 
@@ -9,13 +9,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 version=${1:?which kernel?} config=${2:?which configuration?}
 case $config in
   minimal | stock) fragments=(minimal) ;;
-  debug) fragments=(minimal debug) ;;
+  debug | stock-debug) fragments=(minimal debug) ;;
   kasan) fragments=(minimal debug kasan) ;;
   *) [ -f "$here/config/$config" ] || { echo "build: no such configuration: $config" >&2; exit 2; }
     fragments=(minimal "$config") ;;
 esac
 tree=patched modules=("$here"/module "$here"/test/module)
-[ "$config" != stock ] || tree=source modules=("$here"/test/module)
+case $config in stock*) tree=source modules=("$here"/test/module) ;; esac
 
 cd "$here"
 "$here/fetch-source.sh" "$version"
@@ -51,7 +51,7 @@ configure() {
   run_make olddefconfig 2>"$out/olddefconfig.log"
   while read -r line; do
     case $line in
-      *CONFIG_PREZERO*) [ "$config" != stock ] || continue ;;
+      *CONFIG_PREZERO*) [ "$tree" != source ] || continue ;;
       CONFIG_* | '# CONFIG_'*' is not set') ;;
       *) continue ;;
     esac

@@ -6,6 +6,8 @@
 #   correctness-debug-init   2.5 minutes of it with init_on_alloc=1, Debian's default
 #   correctness-minimal      10 minutes of it as it would be used, without checks in the kernel
 #   correctness-kasan        10 minutes with KASAN, and init_on_alloc=1
+#   isolation                2 minutes of isolating contiguous ranges that overlap, beside free page reporting, with KASAN
+#   isolation-stock          the same without the series (and KASAN), to tell whose a splat is: it is upstream's there
 #   selfcheck-debug          a device that lies about zeroing, which the debug check must find
 #   selfcheck-kasan          the same in the kernel with KASAN
 #   selfcheck-minimal        the same without the debug check: reading back must find it
@@ -21,7 +23,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 
 all=(selfcheck-debug selfcheck-kasan selfcheck-minimal instructions instructions-stock benchmarks benchmarks-init
-  correctness-minimal correctness-debug correctness-debug-init correctness-kasan)
+  correctness-minimal correctness-debug correctness-debug-init correctness-kasan isolation isolation-stock)
 seconds=600 rounds=3 build=kernel/build.sh versions=() runs=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -73,6 +75,8 @@ start() {
     correctness-debug) boot debug $((seconds + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=0" -- sh ./correctness $seconds 0 ;;
     correctness-debug-init) boot debug $((seconds / 4 + 500)) -m 3072 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $((seconds / 4 + 45)) 1 ;;
     correctness-kasan) boot kasan $((seconds + 600)) -m 3584 -a "kernelcore=50% init_on_alloc=1" -- sh ./correctness $seconds 1 ;;
+    isolation) boot kasan $((seconds / 5 + 400)) -m 2048 -- sh ./isolation $((seconds / 10)) ;;
+    isolation-stock) boot stock-debug $((seconds / 5 + 400)) -m 2048 -- sh ./isolation $((seconds / 10)) ;;
     selfcheck-debug) boot debug 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-kasan) boot kasan 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-minimal) boot minimal 300 -m 1536 -- sh ./selfcheck ;;
@@ -88,7 +92,8 @@ start() {
 built_for() {
   case $1 in
     *-debug*) echo debug ;;
-    *-kasan) echo kasan ;;
+    *-kasan | isolation) echo kasan ;;
+    isolation-stock) echo stock-debug ;;
     *-stock) echo stock ;;
     *) echo minimal ;;
   esac

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # What the plans of this folder share. They run on busybox in the virtual machine, and tell kernel/test/report.py by lines:
-#   @check NAME ok|FAILED|skipped WHY...
+#   @check NAME ok|FAILED|skipped|noted WHY...   (noted: seen on a kernel without the series)
 #   @figure NAME VALUE
 echo "@kernel $(uname -r)"
 echo "@arguments $(cat /proc/cmdline)"

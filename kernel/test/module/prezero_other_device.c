@@ -4,6 +4,7 @@
  * of it may ever be served as zeroed. With lies=1 it tells the kernel that it zeroes, and leaves one byte in one page of
  * each block: then the tests must notice.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/page_reporting.h>
@@ -13,6 +14,9 @@
 static bool lies;
 module_param(lies, bool, 0444);
 MODULE_PARM_DESC(lies, "claim to zero, and leave one byte that is not");
+static unsigned int hold_ms;
+module_param(hold_ms, uint, 0444);
+MODULE_PARM_DESC(hold_ms, "how long it keeps what it is handed, as a hypervisor that has to be asked does");
 static unsigned long reported_pages;
 module_param(reported_pages, ulong, 0444);
 MODULE_PARM_DESC(reported_pages, "base pages it was handed so far");
@@ -31,6 +35,8 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *sg
 			p[sg->length - PAGE_SIZE / 2] = 0x77;
 		reported_pages += sg->length / PAGE_SIZE;
 	}
+	if (hold_ms)
+		msleep(hold_ms);
 	return 0;
 }
 

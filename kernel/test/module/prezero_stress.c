@@ -33,6 +33,9 @@ MODULE_PARM_DESC(all_zero, "the kernel was started with init_on_alloc=1: every a
 static unsigned long contig;
 module_param(contig, ulong, 0444);
 MODULE_PARM_DESC(contig, "address of alloc_contig_pages_noprof");
+static unsigned int contig_one_in = 128;
+module_param(contig_one_in, uint, 0444);
+MODULE_PARM_DESC(contig_one_in, "how many allocations go by for one from alloc_contig_pages");
 static unsigned long drain;
 module_param(drain, ulong, 0444);
 MODULE_PARM_DESC(drain, "address of drain_all_pages");
@@ -303,16 +306,14 @@ static int work(void *data)
 	unsigned long end = jiffies + seconds * HZ, rest = jiffies + 8 * HZ;
 
 	while (!kthread_should_stop() && time_before(jiffies, end)) {
+		if (contig && !below(w, contig_one_in))
+			contiguous(w);
 		switch (below(w, 128)) {
 		case 0:
 			if (drain)
 				((void (*)(struct zone *zone))drain)(NULL);
 			break;
-		case 1:
-			if (contig)
-				contiguous(w);
-			break;
-		case 2: case 3: case 4:
+		case 1: case 2: case 3: case 4:
 			virtual(w);
 			break;
 		case 5: case 6: case 7: case 8: case 9:
@@ -357,6 +358,8 @@ static int __init prezero_stress_init(void)
 {
 	unsigned int i;
 
+	if (!contig_one_in)
+		return -EINVAL;
 	workers = vzalloc(array_size(threads, sizeof(*workers)));
 	if (!workers)
 		return -ENOMEM;

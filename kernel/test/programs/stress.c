@@ -4,6 +4,7 @@
  * page back. Ends with 1 if a byte was wrong.
  */
 #define _GNU_SOURCE
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,16 +68,46 @@ static void operate(struct task *t)
 	}
 }
 
+/* Too large for the stack. */
+static struct task task;
+static sigjmp_buf without_hugetlb;
+
+/*
+ * A hugetlb page that was given back has no reservation any more, so there may be none for the next touch while the pool
+ * is made small: the mapping goes. Says which memory it was otherwise, as the kernel says nothing of a SIGBUS.
+ */
+static void bus_error(int signal, siginfo_t *info, void *context)
+{
+	const char *kind = "none of its mappings";
+	char *at = info->si_addr;
+	int i;
+
+	(void)context;
+	for (i = 0; i < SLOTS; i++)
+		if (task.slot[i].kind != NONE && at >= task.slot[i].p && at < task.slot[i].p + task.slot[i].pages * BASE_PAGE)
+			break;
+	if (i < SLOTS && task.slot[i].kind == HUGETLB && info->si_code == BUS_ADRERR) {
+		unmap(&task.slot[i]);
+		siglongjmp(without_hugetlb, 1);
+	}
+	if (i < SLOTS)
+		kind = kind_name(task.slot[i].kind);
+	printf("stress: task %d: signal %d, code %d, at %p: %s\n", task.number, signal, info->si_code, at, kind);
+	fflush(stdout);
+	_exit(3);
+}
+
 static void run(int number, double started, double seconds)
 {
-	/* Too large for the stack. */
-	static struct task task;
+	struct sigaction on_bus_error = { .sa_sigaction = bus_error, .sa_flags = SA_SIGINFO };
 	struct task *t = &task;
 	int i;
 
+	sigaction(SIGBUS, &on_bus_error, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	t->number = number;
 	t->random = 0x9e3779b97f4a7c15ull * (number + 1) ^ (uint64_t)(started * 1e9);
+	sigsetjmp(without_hugetlb, 1);
 	while (now() - started < seconds) {
 		double in_round = now() - started - (long)((now() - started) / ROUND_SECONDS) * ROUND_SECONDS;
 

@@ -27,6 +27,7 @@ struct task {
 };
 
 /* in stress_maps.c */
+const char *kind_name(enum kind kind);
 void map_new(struct task *t, struct mapping *m, enum kind kind);
 void unmap(struct mapping *m);
 /* Makes some pages present (and with them, perhaps, their neighbours), checks them, and dirties them. */

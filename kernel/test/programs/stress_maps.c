@@ -15,6 +15,11 @@
 
 static const char *const names[] = { "none", "base pages", "small folios", "huge pages", "shared memory", "hugetlb" };
 
+const char *kind_name(enum kind kind)
+{
+	return names[kind];
+}
+
 static char *reserve(size_t len, size_t align, int prot, int flags)
 {
 	char *p = mmap(NULL, len + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;

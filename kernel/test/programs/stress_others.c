@@ -15,6 +15,8 @@ static void child(struct task *t, struct mapping *m)
 {
 	static struct mapping own;
 
+	/* Its hugetlb pages may be taken back for its parent. */
+	signal(SIGBUS, SIG_DFL);
 	if (m->kind != SHARED) {
 		/* Copy-on-write of some, without a change to what the parent sees. */
 		touch(t, m);
