@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A page reporting device that leaves junk in what it is handed, as the memory behind a balloon may hold anything: nothing
- * of it may ever be served as zeroed. With lies=1 it tells the kernel that it zeroes, and leaves one byte in one page of
- * each block: then the tests must notice.
+ * of it may ever be served as zeroed. With lies=1 it tells the kernel that it zeroes, and leaves a byte here and there: then
+ * the tests must notice.
  */
 #include <linux/delay.h>
 #include <linux/mm.h>
@@ -11,9 +11,12 @@
 #include <linux/scatterlist.h>
 #include <linux/string.h>
 
+/* One wrong byte in so many: blocks are served from their beginning, and seldom to their end. */
+#define LIE_EVERY (16 * PAGE_SIZE)
+
 static bool lies;
 module_param(lies, bool, 0444);
-MODULE_PARM_DESC(lies, "claim to zero, and leave one byte that is not");
+MODULE_PARM_DESC(lies, "claim to zero, and leave bytes that are not");
 static unsigned int hold_ms;
 module_param(hold_ms, uint, 0444);
 MODULE_PARM_DESC(hold_ms, "how long it keeps what it is handed, as a hypervisor that has to be asked does");
@@ -28,11 +31,12 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *sg
 
 	for_each_sg(sgl, sg, nents, i) {
 		unsigned char *p = page_address(sg_page(sg));
+		size_t at;
 
 		memset(p, lies ? 0 : 0xa5, sg->length);
-		/* In the middle of the last page. */
-		if (lies)
-			p[sg->length - PAGE_SIZE / 2] = 0x77;
+		/* In the middle of a page. */
+		for (at = LIE_EVERY - PAGE_SIZE / 2; lies && at < sg->length; at += LIE_EVERY)
+			p[at] = 0x77;
 		reported_pages += sg->length / PAGE_SIZE;
 	}
 	if (hold_ms)
