@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Measures a random reader with and without a manager, base pages and huge.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let (mib, length, turns) = match scale {
-        Scale::Quick => (512, Duration::from_secs(3), 1),
+        Scale::Quick => (512, Duration::from_millis(1500), 1),
         Scale::Full => (8192, Duration::from_secs(120), 1),
     };
     need_bytes(mib << 20)?;

@@ -71,7 +71,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => Sizes {
             turns: 2,
             turn: Duration::from_millis(300),
-            at_most: Duration::from_secs(4),
+            at_most: Duration::from_secs(2),
         },
         Scale::Full => Sizes {
             turns: 5,

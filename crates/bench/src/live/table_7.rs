@@ -30,11 +30,11 @@ struct Sizes {
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            keys: 60_000,
-            requests: 100_000,
+            keys: 30_000,
+            requests: 30_000,
             turns: 1,
-            settle: Duration::from_secs(2),
-            short: Duration::from_secs(2),
+            settle: Duration::from_secs(1),
+            short: Duration::from_secs(1),
         },
         Scale::Full => Sizes {
             keys: 700_000,
