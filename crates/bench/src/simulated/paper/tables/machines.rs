@@ -169,7 +169,7 @@ pub(super) const FIGURE_9_GUEST: Table = Table {
     },
     notes: &[
         VIRTUAL,
-        "The host's memory is not fragmented: it backs the guest's by huge pages. Where it is, too, HawkEye-G makes cg.D 1.83 and XSBench 1.27 times as fast.",
+        "The host's memory is not fragmented: it backs the guest's by huge pages.",
     ],
 };
 
