@@ -33,8 +33,8 @@ impl Load {
 
 const REDIS_VALUE_BYTES: u64 = 4096;
 const MEMCACHED_VALUE_BYTES: u64 = 1024;
-/// A client gives up on a server that takes this many times as long as it asks, and half a minute.
-const LATEST: u32 = 3;
+/// A client may take so long to say what it has seen.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
@@ -129,7 +129,7 @@ impl Program for Server {
     }
 
     fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {
-        let at_most = LATEST * pace.length + Duration::from_secs(60);
+        let at_most = pace.at_most() + ANSWER;
         match self.client.request(Request::Latencies(pace), at_most)? {
             Event::Answered(latencies) => Ok(Some(latencies)),
             other => Err(HandleError::Protocol(format!("{other:?}")).into()),

@@ -23,6 +23,13 @@ pub struct Pace {
     pub writes_percent: u8,
 }
 
+impl Pace {
+    /// After so long a server that has not answered all can't keep the pace, and is given up.
+    pub fn at_most(&self) -> Duration {
+        self.length * LATEST + SILENCE
+    }
+}
+
 /// How long answers took from when their question was due: what waits behind a slow one counts as slow, too.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
@@ -95,6 +102,7 @@ impl Asker {
             questions_per_s,
             ..
         } = self.pace;
+        let at_most = self.pace.at_most();
         let count = (length.as_secs_f64() * f64::from(questions_per_s)) as u64;
         let begun = Instant::now();
         let due = |question: u64| {
@@ -103,7 +111,7 @@ impl Asker {
         let mut asked = 0;
         while asked < count || !self.busy.is_empty() {
             let now = Instant::now();
-            if now > begun + length * LATEST + SILENCE {
+            if now > begun + at_most {
                 return Err(WorkloadError::Server(format!(
                     "the server does not keep up with {questions_per_s} questions per second"
                 )));
