@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A program at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Seconds since watching began, in the middle of what was timed.
+    /// Seconds since watching began, about in the middle of what was timed.
     pub at_s: f64,
     /// Operations per second of the program's own CPU time.
     pub per_cpu_s: f64,

@@ -58,7 +58,7 @@ pub struct Workload {
 /// How long a workload may take to touch its memory.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a workload that reports its rate may be silent.
-const RATE_TIMEOUT: Duration = Duration::from_secs(10);
+const RATE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Workload {
     /// Starts `program` with `args`: all of them, for instance `["workload", "hot-spot"]` for
@@ -160,6 +160,9 @@ impl Workload {
             .retain(|event| !matches!(event, Event::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
             let event = parse(&line)?;
+            if let Some(error) = failure(&event) {
+                return Err(error);
+            }
             if !matches!(event, Event::Rate { .. }) {
                 self.pending.push_back(event);
             }

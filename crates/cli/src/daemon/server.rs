@@ -20,7 +20,7 @@ const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Looks at one thing that users other than root may ask for together, a second: each costs the manager time.
 const OTHERS_PER_S: f64 = 20.0;
 /// What visits all regions of a process counts as so many of them.
-const WHOLE_PROCESS: u32 = 4;
+const WHOLE_PROCESS: u32 = 2;
 
 /// The socket; it is removed when this is dropped.
 pub struct SocketServer {

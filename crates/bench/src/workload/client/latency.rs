@@ -51,7 +51,7 @@ pub struct Latencies {
 const CONNECTIONS: usize = 32;
 /// Significant digits of latencies.
 const DIGITS: u8 = 3;
-/// A server that has not answered all after this many times the length can't keep the pace.
+/// A server that has not answered all after this many times the length, and [`SILENCE`] more, can't keep the pace.
 const LATEST: u32 = 3;
 
 /// Asks a server and waits for all answers; keys from `questions.keys` on are inserted.
