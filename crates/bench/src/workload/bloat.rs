@@ -110,7 +110,12 @@ fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, Workl
         Request::DontNeed(percent) => memory.discard_part(percent).map(freed),
         Request::Free(regions) => memory.discard_regions(regions).map(freed),
         Request::Unmap(regions) => memory.unmap(regions).map(freed),
-        _ => Err(WorkloadError::Usage(format!(
+        Request::Refill(_)
+        | Request::Longest
+        | Request::Go
+        | Request::Stop
+        | Request::Latencies(_)
+        | Request::Quit => Err(WorkloadError::Usage(format!(
             "this workload cannot {request}"
         ))),
     }

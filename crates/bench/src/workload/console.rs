@@ -40,6 +40,20 @@ impl Console {
             .map_err(WorkloadError::Output)
     }
 
+    /// Answers a request that this workload does not carry out.
+    pub(crate) fn refuse(&mut self, request: Request) -> Result<(), WorkloadError> {
+        self.emit(&Event::Error {
+            message: format!("this workload cannot {request}"),
+        })
+    }
+
+    /// Answers a line that is no request.
+    pub(crate) fn correct(&mut self, bad: &BadRequest) -> Result<(), WorkloadError> {
+        self.emit(&Event::Error {
+            message: bad.to_string(),
+        })
+    }
+
     /// What has come in, if anything.
     pub(crate) fn poll(&mut self) -> Option<Input> {
         match self.input().try_recv() {

@@ -42,10 +42,7 @@ pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<(), Workloa
                 let message = format!("this workload cannot {other} before it has grown");
                 console.emit(&Event::Error { message })?;
             }
-            Input::Bad(bad) => {
-                let message = bad.to_string();
-                console.emit(&Event::Error { message })?;
-            }
+            Input::Bad(bad) => console.correct(&bad)?,
         }
     }
     let begun = Instant::now();

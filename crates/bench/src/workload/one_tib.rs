@@ -183,18 +183,13 @@ fn answer(
     console: &mut Console,
 ) -> Result<(), WorkloadError> {
     while !over.load(Ordering::Relaxed) {
-        let event = match console.wait(IDLE) {
-            None => continue,
+        match console.wait(IDLE) {
+            None => {}
             Some(Input::End | Input::Request(Request::Quit)) => break,
-            Some(Input::Request(Request::Longest)) => longest.take(),
-            Some(Input::Request(other)) => Event::Error {
-                message: format!("this workload cannot {other}"),
-            },
-            Some(Input::Bad(bad)) => Event::Error {
-                message: bad.to_string(),
-            },
-        };
-        console.emit(&event)?;
+            Some(Input::Request(Request::Longest)) => console.emit(&longest.take())?,
+            Some(Input::Request(other)) => console.refuse(other)?,
+            Some(Input::Bad(bad)) => console.correct(&bad)?,
+        }
     }
     Ok(())
 }

@@ -39,20 +39,15 @@ pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
 /// Answers what the process's size is until it is told to end, or its input ends.
 pub(crate) fn stay(console: &mut Console) -> Result<(), WorkloadError> {
     loop {
-        let answer = match console.next() {
+        match console.next() {
             Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(Request::Rss) => Event::Rss {
+            Input::Request(Request::Rss) => console.emit(&Event::Rss {
                 rss_bytes: rss_bytes()?,
                 huge_bytes: huge_bytes(),
-            },
-            Input::Request(other) => Event::Error {
-                message: format!("this workload cannot {other}"),
-            },
-            Input::Bad(bad) => Event::Error {
-                message: bad.to_string(),
-            },
-        };
-        console.emit(&answer)?;
+            })?,
+            Input::Request(other) => console.refuse(other)?,
+            Input::Bad(bad) => console.correct(&bad)?,
+        }
     }
 }
 

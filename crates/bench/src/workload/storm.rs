@@ -262,13 +262,8 @@ impl Clock {
                 Some(Input::End) if self.period.is_none() => return Ok(false),
                 Some(Input::End) => self.input_ended = true,
                 Some(Input::Request(Request::Quit | Request::Stop)) => return Ok(false),
-                Some(Input::Request(other)) => {
-                    let message = format!("this workload cannot {other}");
-                    console.emit(&Event::Error { message })?;
-                }
-                Some(Input::Bad(bad)) => console.emit(&Event::Error {
-                    message: bad.to_string(),
-                })?,
+                Some(Input::Request(other)) => console.refuse(other)?,
+                Some(Input::Bad(bad)) => console.correct(&bad)?,
                 None => {}
             }
         }

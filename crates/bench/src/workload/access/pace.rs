@@ -62,13 +62,8 @@ impl Pace {
                 Input::Request(Request::Quit) => return self.end(console),
                 Input::End if self.running && self.ends_by_itself() => break,
                 Input::End => return self.end(console),
-                Input::Request(other) => {
-                    let message = format!("this workload cannot {other}");
-                    console.emit(&Event::Error { message })?;
-                }
-                Input::Bad(bad) => console.emit(&Event::Error {
-                    message: bad.to_string(),
-                })?,
+                Input::Request(other) => console.refuse(other)?,
+                Input::Bad(bad) => console.correct(&bad)?,
             }
         }
         let now = Instant::now();

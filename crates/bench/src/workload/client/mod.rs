@@ -76,12 +76,8 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<(), WorkloadE
                 console.emit(&Event::Answered(client.latencies(pace)?))?;
             }
             Some(Input::Request(Request::Quit) | Input::End) => return Ok(()),
-            Some(Input::Request(other)) => console.emit(&Event::Error {
-                message: format!("this workload cannot {other}"),
-            })?,
-            Some(Input::Bad(bad)) => console.emit(&Event::Error {
-                message: bad.to_string(),
-            })?,
+            Some(Input::Request(other)) => console.refuse(other)?,
+            Some(Input::Bad(bad)) => console.correct(&bad)?,
         }
     }
 }
