@@ -53,8 +53,16 @@ fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
 pub(super) struct Holding {
     /// In blocks that are ours as a whole: without it each would be a free huge page.
     whole: Vec<usize>,
-    /// In blocks of which others have a part.
-    partial: Vec<usize>,
+    /// In blocks of which others have a part, or which have pages on a processor's own list of free ones.
+    partial: Vec<PartOfBlock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PartOfBlock {
+    /// The page that is held.
+    kept: usize,
+    /// Pages of the block that are ours.
+    pages: usize,
 }
 
 impl Holding {
@@ -74,20 +82,22 @@ impl Holding {
             if pages.len() == REGION_PAGES {
                 whole.push(*kept);
             } else {
-                partial.push(*kept);
+                partial.push(PartOfBlock {
+                    kept: *kept,
+                    pages: pages.len(),
+                });
             }
         }
         // Whichever stay lie all over memory.
-        for last in (1..whole.len()).rev() {
-            whole.swap(last, random.below(last + 1));
-        }
+        shuffle(&mut whole, &mut random);
+        shuffle(&mut partial, &mut random);
         Self { whole, partial }
     }
 
     /// All that are held.
     pub(super) fn kept(&self) -> Vec<usize> {
         let mut kept = self.whole.clone();
-        kept.extend(&self.partial);
+        kept.extend(self.partial.iter().map(|part| part.kept));
         kept.sort_unstable();
         kept
     }
@@ -112,8 +122,20 @@ impl Holding {
     pub(super) fn hold_as_many_as_needed(&mut self, free: FreeMemory, filled: usize, fmfi: f64) {
         let needed = needed(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
-        // Blocks that others have a part of are no huge pages anyway.
-        self.partial.clear();
+        // The others are no huge pages now, but become some when what spoils them is freed or moved: nobody else is to be needed
+        // for what was asked, and no more than that is to last.
+        let free_then = free.bytes as f64 + filled as f64;
+        let mut spoilt = needed * REGION_PAGES;
+        self.partial.retain(|part| {
+            spoilt += part.pages;
+            (spoilt * PAGE) as f64 <= fmfi * free_then
+        });
+    }
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last + 1));
     }
 }
 
@@ -148,6 +170,21 @@ mod tests {
         holding.hold_as_many_as_needed(none, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
+    }
+
+    #[test]
+    fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
+        // Of 100 blocks others have half of each, and half of each is ours.
+        let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
+        let free = FreeMemory {
+            bytes: 0,
+            huge_bytes: 0,
+        };
+        for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
+            let mut holding = Holding::choose(&frames);
+            holding.hold_as_many_as_needed(free, frames.len() * PAGE, fmfi);
+            assert_eq!(holding.kept().len(), held, "{fmfi}");
+        }
     }
 
     #[test]
