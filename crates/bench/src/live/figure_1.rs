@@ -136,7 +136,9 @@ fn tell(
     std::thread::scope(|scope| {
         let phases = scope.spawn(|| phases(server, sizes, &story));
         let enough = || phases.is_finished();
-        let promoting = system.promote(host, pid, Pace::Own, AT_MOST, enough)?;
+        let promoting = system
+            .promoter(host)?
+            .promote(pid, Pace::Own, AT_MOST, enough)?;
         if system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }

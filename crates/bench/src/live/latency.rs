@@ -96,10 +96,11 @@ fn measure(
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
+    let promoter = system.promoter(host)?;
     let (asked, promoting) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| program.latencies(questions));
         let at_most = 4 * sizes.length;
-        let promoting = system.promote(host, pid, Pace::Own, at_most, || asking.is_finished());
+        let promoting = promoter.promote(pid, Pace::Own, at_most, || asking.is_finished());
         let asked = asking
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -37,7 +37,6 @@ pub mod table_5;
 pub mod table_7;
 pub mod table_8;
 pub mod table_9;
-pub mod watch;
 pub mod zero_scan;
 
 pub use cgroup::MemoryCgroup;

@@ -95,11 +95,11 @@ fn compare(
     ];
     let (alone_pid, pid) = (pair[0].pid(), pair[1].pid());
     let before = ratios(&mut pair, sizes.turn, sizes.lengths[0])?;
+    let promoter = System::Hawkeye.promoter(host)?;
     let (during, promoting) = std::thread::scope(|scope| {
         let measuring = scope.spawn(|| ratios(&mut pair, sizes.turn, sizes.lengths[1]));
         let length = 2 * sizes.lengths[1];
-        let promoting =
-            System::Hawkeye.promote(host, pid, Pace::Own, length, || measuring.is_finished());
+        let promoting = promoter.promote(pid, Pace::Own, length, || measuring.is_finished());
         let during = measuring
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -3,25 +3,26 @@
 
 pub mod curve;
 mod fragmented;
+mod subject;
+mod watch;
 
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::programs::huge::promote_all;
-use super::programs::speed::measure;
-use super::programs::{Kind, Program};
-use super::report::{Report, median};
+use super::programs::Program;
+use super::programs::huge::{huge_percent, promote_all};
+use super::report::Report;
 use super::systems::{Pace, Promoting, System};
-use super::watch::watch;
 use crate::plot::{Content, Line, Panel};
-use crate::workload::Hot;
 use curve::Curve;
 use fragmented::Fragmented;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use subject::{Subject, subjects};
+use watch::Pair;
 
-/// With the same budget; of programs that others wrote, the first two.
+/// With the same budget; where others wrote the program, the first two.
 const SAME: [System; 4] = [
     System::ThpPaced,
     System::Hawkeye,
@@ -40,64 +41,57 @@ struct Sizes {
     regions_per_s: f64,
     /// Of the other one.
     length: Duration,
-    /// What comes before and after is measured so many steps long.
-    steps: usize,
+    /// What comes before and after is measured in so many turns.
+    turns: usize,
     /// Whether memory is fragmented first, which takes half a minute each time.
     fragmented: bool,
 }
 
 impl Sizes {
     /// As long as khugepaged needs for all of a program at this pace, and some more.
-    fn length(self, pace: Pace, mib: u64) -> Duration {
+    fn length(self, pace: Pace, bytes: u64) -> Duration {
         match pace {
             Pace::Same(per_s) => {
-                Duration::from_secs_f64((mib << 20) as f64 / HUGE_PAGE_BYTES as f64 / per_s * 1.1)
+                Duration::from_secs_f64(bytes as f64 / HUGE_PAGE_BYTES as f64 / per_s * 1.1)
             }
             Pace::Own => self.length,
         }
     }
 }
 
-/// 2 or 3 GiB each, a tenth or an eighth of it hot; 16 promotions a second, or each system's own pace.
+/// 4 or 6 GiB each, a tenth of it hot; 32 promotions a second, or each system's own pace.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
             regions_per_s: 32.0,
             length: Duration::from_secs(5),
-            steps: 3,
+            turns: 3,
             fragmented: false,
         },
         Scale::Full => Sizes {
-            regions_per_s: 16.0,
+            regions_per_s: 32.0,
             length: Duration::from_secs(40),
-            steps: 11,
+            turns: 11,
             fragmented: true,
         },
     };
     let mut report = Report::new("recovery");
     for subject in &subjects(scale) {
-        need_bytes(subject.kind.resident_bytes(subject.mib))?;
-        let same = Pace::Same(sizes.regions_per_s);
-        if subject.of_ours() {
-            let systems = match scale {
-                Scale::Quick => &SAME[..2],
-                Scale::Full => &SAME,
-            };
-            compare(host, subject, same, systems, sizes, &mut report)?;
-            if scale == Scale::Full {
-                compare(host, subject, Pace::Own, &OWN, sizes, &mut report)?;
-            }
-        } else if let Err(error) = compare(host, subject, same, &SAME[..2], sizes, &mut report) {
+        let raced = races(host, subject, scale, sizes, &mut report);
+        match raced {
             // One that can't be had here says nothing about the others.
-            report.note(format!(
-                "{} could not be measured: {error}",
-                subject.kind.name()
-            ));
+            Err(error) if !subject.of_ours() => {
+                report.note(format!(
+                    "{} could not be measured: {error}",
+                    subject.kind.name()
+                ));
+            }
+            other => other?,
         }
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Gain: speed (by the program's own CPU time) over that at the begin, in shares of what the same process gains with all memory huge at the end. Recovered: {RECOVERED_PERCENT} % of that, median of five looks. Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time, in times that of a second instance which keeps its base pages and works while the first pauses, a turn in five. Gain: speed over that at the begin, in shares of what the same process gains with all memory huge at the end. Recovered: {RECOVERED_PERCENT} % of that, median of five looks. Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -107,9 +101,43 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     Ok(report)
 }
 
+/// One program under all systems that it is tried with.
+fn races(
+    host: &mut Host,
+    subject: &Subject,
+    scale: Scale,
+    sizes: Sizes,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    need_bytes(2 * subject.resident_bytes())?;
+    System::Base.prepare(host)?;
+    let mut yardstick = subject.start_yardstick(host)?;
+    let systems = match (subject.of_ours(), scale) {
+        (true, Scale::Full) => &SAME[..],
+        _ => &SAME[..2],
+    };
+    let mut paces = vec![(Pace::Same(sizes.regions_per_s), systems)];
+    if subject.of_ours() && scale == Scale::Full {
+        paces.push((Pace::Own, &OWN));
+    }
+    for (pace, systems) in paces {
+        compare(
+            host,
+            subject,
+            yardstick.as_mut(),
+            pace,
+            systems,
+            sizes,
+            report,
+        )?;
+    }
+    Ok(())
+}
+
 fn compare(
     host: &mut Host,
     subject: &Subject,
+    yardstick: &mut dyn Program,
     pace: Pace,
     systems: &[System],
     sizes: Sizes,
@@ -121,7 +149,7 @@ fn compare(
         Pace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let (curve, promoting) = race(host, subject, *system, pace, sizes)?;
+        let (curve, promoting) = race(host, subject, yardstick, *system, pace, sizes)?;
         let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
         let reached = curve.reached_s(RECOVERED_PERCENT);
         report.row(
@@ -129,10 +157,11 @@ fn compare(
             reached.unwrap_or(f64::INFINITY),
             "s",
             format!(
-                "{:.0} % of {:.0} % in the end ({:.0} % of memory huge for that); {} promotions saved {:.1} ms each; {:.1} % of a core",
+                "{:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
                 curve.end_percent(),
                 curve.achievable_percent(),
-                curve.huge_percent,
+                curve.huge_percent[0],
+                curve.huge_percent[1],
                 promoting.promoted,
                 curve.saved_ms_per_promotion(),
                 promoting.cpu_percent(),
@@ -162,6 +191,7 @@ fn compare(
 fn race(
     host: &mut Host,
     subject: &Subject,
+    yardstick: &mut dyn Program,
     system: System,
     pace: Pace,
     sizes: Sizes,
@@ -172,91 +202,29 @@ fn race(
         false => None,
     };
     let mut program = subject.start(host)?;
-    program.go()?;
-    let base_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
     let pid = program.pid();
-    let length = sizes.length(pace, subject.mib);
-    let (promoting, moments) = watch(program.as_mut(), STEP, |failed| {
+    let mut pair = Pair {
+        program: program.as_mut(),
+        yardstick,
+    };
+    let base = pair.compare(STEP, sizes.turns)?;
+    let huge_at_begin = huge_percent(pid)?;
+    let length = sizes.length(pace, subject.resident_bytes());
+    let promoter = system.promoter(host)?;
+    let (promoting, moments) = pair.watch(STEP, |failed| {
         let enough = || failed.load(Ordering::Relaxed);
-        system.promote(host, pid, pace, length, enough)
+        promoter.promote(pid, pace, length, enough)
     })?;
-    // What follows is the yardstick: nothing may keep it from being all huge.
+    // What follows is what the gain is held against: nothing may keep it from being all huge.
     drop(fragmented);
-    let huge_percent = promote_all(pid)?;
-    let huge_per_cpu_s = steady(program.as_mut(), sizes.steps)?;
+    let huge_at_end = promote_all(pid)?;
+    let huge = pair.compare(STEP, sizes.turns)?;
     let curve = Curve {
-        base_per_cpu_s,
-        huge_per_cpu_s,
+        base,
+        huge,
         moments,
         promoted: promoting.promoted,
-        huge_percent,
+        huge_percent: [huge_at_begin, huge_at_end],
     };
     Ok((curve, promoting))
-}
-
-/// Its speed, the median of so many steps.
-fn steady(program: &mut dyn Program, steps: usize) -> Result<f64, BenchError> {
-    let rates: Result<Vec<f64>, BenchError> = (0..steps)
-        .map(|_| Ok(measure(program, STEP)?.per_cpu_s))
-        .collect();
-    Ok(median(&rates?))
-}
-
-/// Nearly all questions are about a tenth of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
-/// part, because less of the page tables is in the caches.
-const HOT: Hot = Hot {
-    keys_percent: 10,
-    questions_percent: 99,
-};
-
-/// A program to watch.
-struct Subject {
-    kind: Kind,
-    /// Which of its keys are asked for, where it is asked for keys.
-    hot: Option<Hot>,
-    /// How large it is.
-    mib: u64,
-}
-
-/// Programs of which a part is hot: one of ours, some with nearly all questions about a tenth of their keys, and some that are as they are (a
-/// solver's vectors beside its matrix, a graph's ranks beside its edges).
-fn subjects(scale: Scale) -> Vec<Subject> {
-    let ours = |mib, words| Subject {
-        kind: Kind::Reader {
-            name: "pointer chase",
-            words,
-        },
-        hot: None,
-        mib,
-    };
-    let others = |kind, hot| Subject {
-        kind,
-        hot,
-        mib: 2048,
-    };
-    match scale {
-        Scale::Quick => vec![ours(256, "chase --hot-mib 32 --hot-percent 99")],
-        Scale::Full => vec![
-            ours(3072, "chase --hot-mib 384 --hot-percent 99"),
-            others(Kind::Redis, Some(HOT)),
-            others(Kind::Memcached, Some(HOT)),
-            others(Kind::JavaHashMap, Some(HOT)),
-            others(Kind::Sparsehash, Some(HOT)),
-            others(Kind::Cg, None),
-            others(Kind::Graph, None),
-        ],
-    }
-}
-
-impl Subject {
-    fn of_ours(&self) -> bool {
-        matches!(self.kind, Kind::Reader { .. })
-    }
-
-    fn start(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
-        match self.hot {
-            None => self.kind.start(host, self.mib),
-            Some(hot) => self.kind.start_hot(host, self.mib, hot),
-        }
-    }
 }

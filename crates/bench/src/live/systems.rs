@@ -5,6 +5,7 @@ mod khugepaged;
 use super::error::BenchError;
 use super::host::Host;
 use super::managed::{Managed, manage};
+use hawkeye_linux::Means;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::{CpuBudget, Rate};
 pub use khugepaged::Khugepaged;
@@ -105,7 +106,7 @@ impl System {
         }
     }
 
-    /// Sets the kernel up for programs that start from now on. khugepaged rests until [`Self::promote`].
+    /// Sets the kernel up for programs that start from now on. khugepaged rests until [`Promoter::promote`].
     ///
     /// # Errors
     /// A setting can't be changed.
@@ -119,28 +120,53 @@ impl System {
         host.set_enabled(at_faults)
     }
 
+    /// Sets up what it promotes by, which takes a moment.
+    ///
+    /// # Errors
+    /// Nothing can be managed here.
+    pub fn promoter(self, host: &mut Host) -> Result<Promoter<'_>, BenchError> {
+        let manager = match self.policy() {
+            Some(policy) => Some((policy, host.means()?)),
+            None => None,
+        };
+        Ok(Promoter {
+            system: self,
+            host,
+            manager,
+        })
+    }
+}
+
+/// Who promotes, ready to begin.
+pub struct Promoter<'a> {
+    system: System,
+    host: &'a mut Host,
+    /// The policy of a manager, and what it manages by.
+    manager: Option<(&'static str, Means)>,
+}
+
+impl Promoter<'_> {
     /// Has it promote for a process until `enough` says so, at most for `at_most`.
     ///
     /// # Errors
     /// A setting can't be changed, the process is gone.
     pub fn promote(
         self,
-        host: &mut Host,
         pid: u32,
         pace: Pace,
         at_most: Duration,
         mut enough: impl FnMut() -> bool,
     ) -> Result<Promoting, BenchError> {
-        if let Some(policy) = self.policy() {
-            let means = host.means()?;
+        if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed = manage(means, pid, policy, settings(pace)?, at_most, enough)?;
             return Ok(Promoting::from(&managed));
         }
-        match (self, pace) {
-            (Self::ThpPaced, Pace::Same(per_s)) => Khugepaged::Paced(per_s).apply(host)?,
-            (Self::ThpPaced, Pace::Own) => Khugepaged::Unpaced.apply(host)?,
-            (Self::ThpShipped | Self::Madvise, _) => Khugepaged::Shipped.apply(host)?,
+        let host = self.host;
+        match (self.system, pace) {
+            (System::ThpPaced, Pace::Same(per_s)) => Khugepaged::Paced(per_s).apply(host)?,
+            (System::ThpPaced, Pace::Own) => Khugepaged::Unpaced.apply(host)?,
+            (System::ThpShipped | System::Madvise, _) => Khugepaged::Shipped.apply(host)?,
             _ => {}
         }
         let (begun, before) = (Instant::now(), khugepaged::Done::now()?);

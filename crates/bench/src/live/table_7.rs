@@ -64,7 +64,10 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let neighbour = press(host.program())?;
     for (system, server) in &servers {
         // Where it is short for everybody, each has as long.
-        let promoting = system.promote(host, server.pid(), Pace::Own, sizes.short, || false)?;
+        let promoting =
+            system
+                .promoter(host)?
+                .promote(server.pid(), Pace::Own, sizes.short, || false)?;
         if system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }
@@ -95,9 +98,10 @@ fn settle(
             }
             Ok(())
         });
-        let promoting = system.promote(host, server.pid(), Pace::Own, sizes.settle, || {
-            load.is_finished()
-        });
+        let promoting =
+            system
+                .promoter(host)?
+                .promote(server.pid(), Pace::Own, sizes.settle, || load.is_finished());
         load.join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         promoting

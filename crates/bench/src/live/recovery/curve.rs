@@ -1,21 +1,21 @@
 //! What a run from base pages towards huge ones comes to. Pure.
 
+use super::watch::Moment;
 use crate::live::report::median;
-use crate::live::watch::Moment;
 
-/// A run, and what it is held against: the same program at its begin and with all its memory huge.
+/// A run, and what it is held against: the same program at its begin and with all its memory huge. All speeds are in times the yardstick's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Operations per second of CPU time under base pages.
-    pub base_per_cpu_s: f64,
-    /// The same when all memory is huge.
-    pub huge_per_cpu_s: f64,
+    /// Speed at the begin.
+    pub base: f64,
+    /// Speed when all memory is huge.
+    pub huge: f64,
     /// What was seen in between.
     pub moments: Vec<Moment>,
     /// Regions that became huge meanwhile.
     pub promoted: u64,
-    /// How much of its memory was huge in the end, in per cent.
-    pub huge_percent: f64,
+    /// How much of its memory was huge for either speed, in per cent.
+    pub huge_percent: [f64; 2],
 }
 
 /// Where huge pages gain less than this, in per cent, shares of it are noise.
@@ -27,7 +27,7 @@ const SMOOTHED: usize = 5;
 impl Curve {
     /// What huge pages can gain, in per cent.
     pub fn achievable_percent(&self) -> f64 {
-        (self.huge_per_cpu_s / self.base_per_cpu_s - 1.0) * 100.0
+        (self.huge / self.base - 1.0) * 100.0
     }
 
     /// The share of that over time, in per cent, each the median of five moments; none where there is next to nothing to gain.
@@ -35,11 +35,11 @@ impl Curve {
         if self.achievable_percent() < LEAST_ACHIEVABLE_PERCENT {
             return Vec::new();
         }
-        let gap = self.huge_per_cpu_s - self.base_per_cpu_s;
+        let gap = self.huge - self.base;
         let windows = self.moments.windows(SMOOTHED);
         let shares = windows.map(|moments| {
-            let rates: Vec<f64> = moments.iter().map(|moment| moment.per_cpu_s).collect();
-            let share = (median(&rates) - self.base_per_cpu_s) / gap * 100.0;
+            let rates: Vec<f64> = moments.iter().map(|moment| moment.speed).collect();
+            let share = (median(&rates) - self.base) / gap * 100.0;
             (moments[SMOOTHED / 2].at_s, share)
         });
         shares.collect()
@@ -65,14 +65,11 @@ impl Curve {
         if self.promoted == 0 {
             return 0.0;
         }
-        let mut saved_s = 0.0;
-        let mut from_s = 0.0;
-        for moment in &self.moments {
-            // A moment's time is its middle.
-            let length_s = 2.0 * (moment.at_s - from_s);
-            saved_s += (moment.per_cpu_s / self.base_per_cpu_s - 1.0) * length_s;
-            from_s += length_s;
-        }
+        let saved_s: f64 = self
+            .moments
+            .iter()
+            .map(|moment| (moment.speed / self.base - 1.0) * moment.stands_for_s)
+            .sum();
         saved_s * 1e3 / self.promoted as f64
     }
 }
@@ -81,21 +78,22 @@ impl Curve {
 mod tests {
     use super::*;
 
-    /// 100 operations a second until `fast_from_s`, then 200, looked at every half second for 10 s.
+    /// As fast as the yardstick until `fast_from_s`, then twice as fast, looked at every half second for 10 s.
     fn curve(fast_from_s: f64, promoted: u64) -> Curve {
         let moments = (0..20).map(|step| {
             let at_s = f64::from(step) * 0.5 + 0.25;
             Moment {
                 at_s,
-                per_cpu_s: if at_s < fast_from_s { 100.0 } else { 200.0 },
+                stands_for_s: 0.5,
+                speed: if at_s < fast_from_s { 1.0 } else { 2.0 },
             }
         });
         Curve {
-            base_per_cpu_s: 100.0,
-            huge_per_cpu_s: 200.0,
+            base: 1.0,
+            huge: 2.0,
             moments: moments.collect(),
             promoted,
-            huge_percent: 100.0,
+            huge_percent: [0.0, 100.0],
         }
     }
 
@@ -110,7 +108,7 @@ mod tests {
     #[test]
     fn where_nothing_is_to_be_gained_nothing_is_recovered() {
         let mut idle = curve(4.0, 1);
-        idle.huge_per_cpu_s = 101.0;
+        idle.huge = 1.01;
         assert_eq!(idle.reached_s(80.0), None);
         assert_eq!(idle.end_percent(), 0.0);
     }
@@ -118,7 +116,7 @@ mod tests {
     #[test]
     fn one_fast_moment_is_no_recovery() {
         let mut noisy = curve(20.0, 1);
-        noisy.moments[7].per_cpu_s = 300.0;
+        noisy.moments[7].speed = 3.0;
         assert_eq!(noisy.reached_s(50.0), None);
     }
 

@@ -1,0 +1,84 @@
+//! Programs of which a part is hot.
+
+use crate::live::Scale;
+use crate::live::error::BenchError;
+use crate::live::host::Host;
+use crate::live::programs::{Kind, Program};
+use crate::workload::Hot;
+
+/// Nearly all questions are about a tenth of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
+/// part, because less of the page tables is in the caches.
+const HOT: Hot = Hot {
+    keys_percent: 10,
+    questions_percent: 99,
+};
+
+/// A program to watch.
+pub(super) struct Subject {
+    pub(super) kind: Kind,
+    /// Which of its keys are asked for, where it is asked for keys.
+    hot: Option<Hot>,
+    /// How large it is.
+    mib: u64,
+}
+
+/// One of ours with its hot tenth at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for the
+/// tenth that was stored last. The others gain too little to see a share of it (`hawkeye bench --live programs`).
+pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
+    let ours = |mib, words| Subject {
+        kind: Kind::Reader {
+            name: "pointer chase",
+            words,
+        },
+        hot: None,
+        mib,
+    };
+    let others = |kind| Subject {
+        kind,
+        hot: Some(HOT),
+        mib: 4096,
+    };
+    match scale {
+        Scale::Quick => vec![ours(256, "chase --hot-mib 32 --hot-percent 99")],
+        Scale::Full => vec![
+            ours(6144, "chase --hot-mib 614 --hot-percent 99"),
+            others(Kind::Redis),
+            others(Kind::Memcached),
+            others(Kind::JavaHashMap),
+            others(Kind::Sparsehash),
+        ],
+    }
+}
+
+impl Subject {
+    pub(super) fn of_ours(&self) -> bool {
+        matches!(self.kind, Kind::Reader { .. })
+    }
+
+    /// What it takes of memory.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        self.kind.resident_bytes(self.mib)
+    }
+
+    pub(super) fn start(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
+        match self.hot {
+            None => self.kind.start(host, self.mib),
+            Some(hot) => self.kind.start_hot(host, self.mib, hot),
+        }
+    }
+
+    /// Starts one that has base pages, whoever promotes.
+    pub(super) fn start_yardstick(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
+        let set = |disabled| {
+            let failed = |errno: nix::errno::Errno| {
+                BenchError::Impossible(format!("PR_SET_THP_DISABLE is refused: {errno}"))
+            };
+            nix::sys::prctl::set_thp_disable(disabled).map_err(failed)
+        };
+        // Programs inherit it from who starts them.
+        set(true)?;
+        let started = self.start(host);
+        set(false)?;
+        started
+    }
+}
