@@ -15,6 +15,8 @@ pub struct Outcome {
     pub live: Option<Report>,
     /// As simulated, beside what was published.
     pub simulated: Option<PaperReport>,
+    /// How long all of it took, in seconds.
+    pub took_s: f64,
 }
 
 impl fmt::Display for Outcome {
@@ -23,10 +25,11 @@ impl fmt::Display for Outcome {
             write!(f, "{report}")?;
         }
         match &self.simulated {
-            Some(report) if self.live.is_some() => write!(f, "simulated {report}"),
-            Some(report) => write!(f, "{report}"),
-            None => Ok(()),
+            Some(report) if self.live.is_some() => write!(f, "simulated {report}")?,
+            Some(report) => write!(f, "{report}")?,
+            None => {}
         }
+        writeln!(f, "  took {:.0} s", self.took_s)
     }
 }
 
@@ -117,6 +120,7 @@ mod tests {
                 }],
                 notes: &[],
             }),
+            took_s: 12.4,
         }
     }
 
@@ -125,6 +129,7 @@ mod tests {
         let text = outcome().to_string();
         assert!(text.starts_with("table-5\n"), "{text}");
         assert!(text.contains("simulated table-5: fairness"), "{text}");
+        assert!(text.ends_with("\n  took 12 s\n"), "{text}");
     }
 
     #[test]

@@ -136,6 +136,7 @@ mod tests {
             name: "steady",
             live: Some(live),
             simulated: None,
+            took_s: 3.0,
         });
         let text = results.to_string();
         for part in [

@@ -27,9 +27,14 @@ const CORES: [usize; 2] = [0, 1];
 
 /// Every neighbour beside a filler of every rate, in turn with nobody.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (turn, turns) = match scale {
-        Scale::Quick => (Duration::from_millis(250), 1),
-        Scale::Full => (Duration::from_millis(500), 9),
+    let (turn, turns, neighbours, rates) = match scale {
+        Scale::Quick => (
+            Duration::from_millis(250),
+            1,
+            &NEIGHBOURS[1..3],
+            &RATES[2..],
+        ),
+        Scale::Full => (Duration::from_millis(500), 9, &NEIGHBOURS[..], &RATES[..]),
     };
     // What is filled as fast as it goes must not run out of memory within a turn.
     let mib = 8192;
@@ -38,11 +43,11 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     host.set_thp("use_zero_page", "0")?;
     host.set_enabled("always")?;
     let mut report = Report::new("figure-10");
-    for (name, options) in NEIGHBOURS {
+    for (name, options) in neighbours {
         let mut neighbour = host.start_on(CORES[0], options)?;
         neighbour.wait_ready()?;
         neighbour.measure(turn)?;
-        for rate in RATES {
+        for &rate in rates {
             let mut slower = Vec::new();
             let mut filled = Vec::new();
             for _ in 0..turns {

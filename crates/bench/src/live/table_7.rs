@@ -22,8 +22,8 @@ struct Sizes {
     turns: usize,
     /// How long each system has for its promotions after the deletion, under load.
     settle: Duration,
-    /// How long memory is short.
-    short: Duration,
+    /// How long memory is short; not at all in the short form, as filling the machine takes half a minute.
+    short: Option<Duration>,
 }
 
 /// Three servers with 700,000 values each.
@@ -34,14 +34,14 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             requests: 30_000,
             turns: 1,
             settle: Duration::from_secs(1),
-            short: Duration::from_secs(1),
+            short: None,
         },
         Scale::Full => Sizes {
             keys: 700_000,
             requests: 600_000,
             turns: 15,
             settle: Duration::from_secs(30),
-            short: Duration::from_secs(30),
+            short: Some(Duration::from_secs(30)),
         },
     };
     need_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
@@ -61,26 +61,37 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     compare(&servers, sizes, "60 % deleted", &mut report)?;
-    let neighbour = press(host.program())?;
-    for (system, server) in &servers {
-        // Where it is short for everybody, each has as long.
-        let promoting =
-            system
-                .promoter(host)?
-                .promote(server.pid(), Pace::Own, sizes.short, || false)?;
+    if let Some(short) = sizes.short {
+        run_short(host, &servers, short, &mut report)?;
+        compare(&servers, sizes, "then memory short", &mut report)?;
+    }
+    report.note(format!(
+        "{} values of {VALUE_BYTES} bytes each; redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all of them there at the same time. Managers' settings are the defaults.",
+        sizes.keys, sizes.turns,
+    ));
+    Ok(report)
+}
+
+/// Fills the machine, for so long a server: where memory is short for everybody, each has as long.
+fn run_short(
+    host: &mut Host,
+    servers: &[(System, RedisServer)],
+    short: Duration,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let _neighbour = press(host.program())?;
+    for (system, server) in servers {
+        let promoter = system.promoter(host)?;
+        let promoting = promoter.promote(server.pid(), Pace::Own, short, || false)?;
         if system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }
     }
-    drop(neighbour);
-    compare(&servers, sizes, "then memory short", &mut report)?;
     report.note(format!(
-        "{} values of {VALUE_BYTES} bytes each; redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all of them there at the same time. Managers' settings are the defaults. Memory short: a neighbour fills the machine to 88 % for {} s a server, and is gone again when the speed is measured.",
-        sizes.keys,
-        sizes.turns,
-        sizes.short.as_secs(),
+        "Memory short: a neighbour fills the machine to 88 % for {} s a server, and is gone again when the speed is measured.",
+        short.as_secs()
     ));
-    Ok(report)
+    Ok(())
 }
 
 /// The system at its own pace while the server is asked.
@@ -90,6 +101,7 @@ fn settle(
     server: &RedisServer,
     sizes: Sizes,
 ) -> Result<Promoting, BenchError> {
+    let promoter = system.promoter(host)?;
     let until = Instant::now() + sizes.settle;
     std::thread::scope(|scope| {
         let load = scope.spawn(|| -> Result<(), BenchError> {
@@ -99,9 +111,7 @@ fn settle(
             Ok(())
         });
         let promoting =
-            system
-                .promoter(host)?
-                .promote(server.pid(), Pace::Own, sizes.settle, || load.is_finished());
+            promoter.promote(server.pid(), Pace::Own, sizes.settle, || load.is_finished());
         load.join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         promoting

@@ -8,6 +8,7 @@ use hawkeye_bench::simulated::paper::{self, Table};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Measure on this machine and on the simulated one, beside published figures.
 ///
@@ -112,6 +113,7 @@ impl Bench {
         } else {
             Scale::Full
         };
+        let begun = Instant::now();
         let live = match (experiment.live, host) {
             (Some(live), Some(host)) => Some((live.run)(host, scale)?),
             _ => None,
@@ -124,6 +126,7 @@ impl Bench {
             name: experiment.name,
             live,
             simulated: simulated.transpose()?,
+            took_s: begun.elapsed().as_secs_f64(),
         })
     }
 
