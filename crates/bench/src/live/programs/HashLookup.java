@@ -14,7 +14,8 @@ public final class HashLookup {
     private final long[] slots;
     private final int mask;
     private final int entries;
-    /** The entries from here on are hot. */
+    /** A tenth of the entries; its entries from `cold` on are hot, so that those lie in ten places. */
+    private final int stretch;
     private final int cold;
     private final int hotQuestionsPercent;
 
@@ -24,7 +25,8 @@ public final class HashLookup {
         slots = new long[2 * slotCount];
         mask = slotCount - 1;
         entries = slotCount / 2;
-        cold = entries - Math.max(1, (int) ((long) entries * hotKeysPercent / 100));
+        stretch = entries / 10;
+        cold = stretch - Math.max(1, (int) ((long) stretch * hotKeysPercent / 100));
         this.hotQuestionsPercent = hotQuestionsPercent;
         for (int i = 0; i < entries; i++) {
             put(key(i), i);
@@ -75,7 +77,9 @@ public final class HashLookup {
             random = next(random);
             boolean hot = cold == 0 || below(random, 100) < hotQuestionsPercent;
             random = next(random);
-            int entry = hot ? cold + below(random, entries - cold) : below(random, cold);
+            int entry = hot ? cold + below(random, stretch - cold) : below(random, cold);
+            random = next(random);
+            entry += below(random, 10) * stretch;
             if (get(key(entry)) != entry) {
                 throw new IllegalStateException("entry " + entry + " is not in the map");
             }
@@ -137,8 +141,8 @@ public final class HashLookup {
     }
 
     /**
-     * The arguments: size of the map in MiB, a power of two up to 8192; how many of the keys, those stored last, are hot
-     * and how many of the questions are about those, in per cent.
+     * The arguments: size of the map in MiB, a power of two up to 8192; how many of the keys, the last of each tenth, are
+     * hot and how many of the questions are about those, in per cent.
      */
     public static void main(String[] arguments) throws InterruptedException {
         long bytes = Long.parseLong(arguments[0]) << 20;

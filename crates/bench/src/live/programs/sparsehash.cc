@@ -63,7 +63,9 @@ int main(int, char **arguments)
 	// A little less than what has it double its table. The library hashes numbers to themselves: with every
 	// other one as a key, each has a bucket to itself and the keys go through the table in order.
 	const uint64_t keys = buckets / 2 / 16 * 15;
-	const uint64_t cold = keys - keys * hot_keys_percent / 100;
+	// The hot keys are the last of each tenth: in ten places of the table.
+	const uint64_t stretch = keys / 10;
+	const uint64_t cold = stretch - stretch * hot_keys_percent / 100;
 	google::dense_hash_map<uint64_t, uint64_t> map;
 
 	map.set_empty_key(UINT64_MAX);
@@ -86,7 +88,8 @@ int main(int, char **arguments)
 		await_go();
 		for (uint64_t i = 0; i < BATCH; i++) {
 			const bool hot = cold == 0 || below(100) < hot_questions_percent;
-			const uint64_t key = hot ? cold + below(keys - cold) : below(cold);
+			const uint64_t in_stretch = hot ? cold + below(stretch - cold) : below(cold);
+			const uint64_t key = below(10) * stretch + in_stretch;
 			const auto found = map.find(2 * key);
 			if (found == map.end() || found->second != key) {
 				printf("{\"event\":\"error\",\"message\":\"key %ju is not in the map\"}\n", (uintmax_t)key);

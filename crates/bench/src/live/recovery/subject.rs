@@ -22,8 +22,8 @@ pub(super) struct Subject {
     mib: u64,
 }
 
-/// One of ours with its hot tenth at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for the
-/// tenth that was stored last. The others gain too little to see a share of it (`hawkeye bench --live programs`).
+/// One of ours with its hot tenth at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for a
+/// tenth that lies in ten places of memory. The others gain too little to see a share of it (`hawkeye bench --live programs`).
 pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
     let ours = |mib, words| Subject {
         kind: Kind::Reader {

@@ -2,8 +2,8 @@
 
 use crate::workload::Rng;
 
-/// A hot part of the keys: those stored last, so that they lie together in memory where a program stores its values
-/// in the order in which they come.
+/// A hot part of the keys: in the order in which they are stored the last of each tenth, so that they lie together in ten places of memory
+/// where a program stores its values in that order, and nobody who goes through memory in order comes to them early or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hot {
     /// So many of the keys are hot, 1-100 %.
@@ -12,6 +12,9 @@ pub struct Hot {
     pub questions_percent: u8,
 }
 
+/// Places in which the hot keys lie.
+const STRETCHES: u64 = 10;
+
 impl Hot {
     /// Every key is asked for as often as any other.
     pub const UNIFORM: Self = Self {
@@ -19,21 +22,22 @@ impl Hot {
         questions_percent: 100,
     };
 
-    /// How many of the first of so many keys are not hot; at least one is hot.
-    fn cold(self, keys: u64) -> u64 {
-        let hot = keys * u64::from(self.keys_percent.min(100)) / 100;
-        keys - hot.clamp(1, keys.max(1))
-    }
-
     /// The next key of so many to ask for. There must be one.
     pub(super) fn pick(self, keys: u64, rng: &mut Rng) -> u64 {
-        let cold = self.cold(keys);
-        let below = |bound: u64, rng: &mut Rng| rng.below(bound as usize) as u64;
-        if cold > 0 && below(100, rng) >= u64::from(self.questions_percent) {
-            below(cold, rng)
-        } else {
-            cold + below(keys - cold, rng)
+        let mut below = |bound: u64| rng.below(bound as usize) as u64;
+        let stretch = keys / STRETCHES;
+        if stretch == 0 {
+            return below(keys);
         }
+        let hot = (stretch * u64::from(self.keys_percent.min(100)) / 100).max(1);
+        let cold = stretch - hot;
+        let is_hot = cold == 0 || below(100) < u64::from(self.questions_percent);
+        let key = if is_hot {
+            cold + below(hot)
+        } else {
+            below(cold)
+        };
+        below(STRETCHES) * stretch + key
     }
 
     /// As programs take it on their command lines.
@@ -51,20 +55,32 @@ mod tests {
         questions_percent: 90,
     };
 
-    /// How many of 10,000 picks are among the last tenth of 1,000 keys.
-    fn picks_of_the_last_tenth(hot: Hot) -> usize {
+    /// How many of 10,000 picks are hot: of 1,000 keys the last ten of each hundred.
+    fn hot_picks(hot: Hot) -> usize {
         let mut rng = Rng::new(1, 0);
-        let picks = (0..10_000).map(|_| hot.pick(1000, &mut rng));
-        picks
-            .inspect(|key| assert!(*key < 1000))
-            .filter(|key| *key >= 900)
-            .count()
+        let mut places = [0; 10];
+        for _ in 0..10_000 {
+            let key = hot.pick(1000, &mut rng) as usize;
+            if key % 100 >= 90 {
+                places[key / 100] += 1;
+            }
+        }
+        let all: usize = places.iter().sum();
+        // As many in each place.
+        let shares = places.map(|picks| picks * 10);
+        assert!(
+            shares
+                .iter()
+                .all(|share| all.abs_diff(*share) <= all / 5 + 100),
+            "{places:?}"
+        );
+        all
     }
 
     #[test]
-    fn questions_go_to_the_keys_stored_last() {
-        assert!((850..1150).contains(&picks_of_the_last_tenth(Hot::UNIFORM)));
-        assert!((8900..9100).contains(&picks_of_the_last_tenth(TENTH)));
+    fn questions_go_to_the_hot_keys() {
+        assert!((850..1150).contains(&hot_picks(Hot::UNIFORM)));
+        assert!((8900..9100).contains(&hot_picks(TENTH)));
     }
 
     #[test]
@@ -73,10 +89,11 @@ mod tests {
             keys_percent: 10,
             questions_percent,
         };
-        assert_eq!(picks_of_the_last_tenth(only(100)), 10_000);
-        assert_eq!(picks_of_the_last_tenth(only(0)), 0);
+        assert_eq!(hot_picks(only(100)), 10_000);
+        assert_eq!(hot_picks(only(0)), 0);
         let mut rng = Rng::new(1, 0);
         assert_eq!(TENTH.pick(1, &mut rng), 0);
         assert!((0..100).all(|_| TENTH.pick(3, &mut rng) < 3));
+        assert!((0..100).all(|_| TENTH.pick(19, &mut rng) < 19));
     }
 }

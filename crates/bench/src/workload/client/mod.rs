@@ -36,7 +36,7 @@ pub struct AskArgs {
     /// Size of each value, in bytes.
     #[arg(long, default_value_t = 1024)]
     pub value_bytes: usize,
-    /// So many of the keys are hot, those stored last, in per cent.
+    /// So many of the keys are hot, in ten places of the order in which they are stored, in per cent.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub hot_keys_percent: u8,
     /// So many of the questions are about them, in per cent.
