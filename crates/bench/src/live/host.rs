@@ -89,6 +89,11 @@ impl Host {
         Ok(self.takeover.settings().set(path, value)?)
     }
 
+    /// Puts one back that was set.
+    pub fn put_back(&mut self, path: &Path) -> Result<(), BenchError> {
+        Ok(self.takeover.settings().put_back(path)?)
+    }
+
     /// What first touches cost, by a child of ours.
     pub fn touch_costs(&mut self) -> Result<TouchCosts, BenchError> {
         let facts = try_sizes(Some(self.takeover.settings()))?;

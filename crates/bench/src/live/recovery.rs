@@ -210,6 +210,9 @@ fn race(
     let base = pair.compare(STEP, sizes.turns)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, subject.resident_bytes());
+    if let Some(fragmented) = &fragmented {
+        fragmented.let_compact(host)?;
+    }
     let promoter = system.promoter(host)?;
     let (promoting, moments) = pair.watch(STEP, |failed| {
         let enough = || failed.load(Ordering::Relaxed);
