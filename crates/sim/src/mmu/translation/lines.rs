@@ -148,7 +148,7 @@ impl Lines {
         let sets = &mut self.last.0[..];
         let one = kind.one().map(|(_, cause)| cause as usize);
         for load in &self.missed[..count] {
-            let cause = one.map_or(load.cause(), |cause| cause as usize);
+            let cause = one.unwrap_or(load.cause());
             let here = touch(set(sets, load.line()), load.line().0);
             if one.is_none() {
                 missed.add(cause, 1);
