@@ -203,13 +203,14 @@ impl Draw {
 
     /// One batch of them.
     fn fill(&mut self, batch: &mut Vec<Access>, gib: u64) {
-        let high = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64;
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         batch.clear();
         batch.extend((0..BATCH).map(|_| {
             self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
             let other = self.0 ^ 0xe703_7ed1_a0b4_28db;
-            let random = high(self.0, other) ^ self.0.wrapping_mul(other);
-            Access::load(BEGIN + high(random, gib << 30))
+            let both = product(self.0, other);
+            let random = (both >> 64) as u64 ^ both as u64;
+            Access::load(BEGIN + (product(random, gib << 30) >> 64) as u64)
         }));
     }
 }

@@ -3,24 +3,34 @@
 use super::miss::{Kind, MAX_WALKS};
 use super::spec::TranslatorSpec;
 use super::upper::MAX_LEVELS;
+use crate::mmu::lru::EMPTY;
 use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
+use prefetch_index::prefetch_index;
 use wide::u32x4;
 
-/// A line of eight entries of some table. The highest bits say which kind of table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A line of eight entries of some table: its kind and its number within that, multiplied by what makes high bits of all
+/// others, and no two the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(u32);
 
 /// Entries in a line of 64 bytes.
 const ENTRIES_SHIFT: u32 = 3;
 /// Bits of a line's number within its kind: 2^31 base pages, eight entries a line.
 const KIND_SHIFT: u32 = 28;
+const FACTOR: u32 = 0x9e37_79b1;
+// What stands for no line is none: it would be of kind 15.
+const _: () = {
+    let inverse = 0x0e8b_2f51_u32;
+    assert!(FACTOR.wrapping_mul(inverse) == 1);
+    assert!(EMPTY.wrapping_mul(inverse) >> KIND_SHIFT == 15);
+};
 
 impl Line {
     /// The line of a table of this kind (0-14) in which this entry is.
     #[inline]
     pub(super) const fn of(kind: u32, entry: u32) -> Self {
-        Self(kind << KIND_SHIFT | entry >> ENTRIES_SHIFT)
+        Self((kind << KIND_SHIFT | entry >> ENTRIES_SHIFT).wrapping_mul(FACTOR))
     }
 }
 
@@ -117,6 +127,7 @@ impl Lines {
     ) -> Loads {
         let mut loader = Loader {
             second: &mut self.second.0,
+            last: &self.last.0,
             missed: &mut self.missed,
             count: 0,
             made: Tally::default(),
@@ -135,13 +146,17 @@ impl Lines {
     fn load_missed(&mut self, count: usize, kind: &impl Kind) -> ([u64; 3], [u64; 3]) {
         let (mut missed, mut last) = (Tally::default(), Tally::default());
         let sets = &mut self.last.0[..];
+        let one = kind.one().map(|(_, cause)| cause as usize);
         for load in &self.missed[..count] {
-            let cause = kind
-                .one_cause()
-                .map_or(load.cause(), |cause| cause as usize);
+            let cause = one.unwrap_or(load.cause());
             let here = touch(set(sets, load.line()), load.line().0);
-            missed.add(cause, 1);
+            if one.is_none() {
+                missed.add(cause, 1);
+            }
             last.add(cause, u64::from(here));
+        }
+        if let Some(cause) = one {
+            missed.add(cause, count as u64);
         }
         (missed.counts(), last.counts())
     }
@@ -158,6 +173,7 @@ impl Lines {
 /// The second level at work.
 pub(super) struct Loader<'a> {
     second: &'a mut [[u32x4; 1]],
+    last: &'a [[u32x4; 1]],
     missed: &'a mut [Load],
     count: usize,
     made: Tally,
@@ -176,6 +192,13 @@ impl Loader<'_> {
         let here = touch(set(self.second, line), line.0);
         self.missed[self.count] = Load::new(line, cause);
         self.count += usize::from(!here);
+    }
+
+    /// The same of a line that the second level seldom has: the host fetches its set of the last.
+    #[inline(always)]
+    pub(super) fn load_far(&mut self, line: Line, cause: Cause) {
+        prefetch_index(self.last, set_number(self.last.len(), line));
+        self.load(line, cause);
     }
 
     /// Whether a line is the one of its set that was loaded last, so that loading it changes nothing: nearly
@@ -206,7 +229,11 @@ impl Part {
 /// product in place of a remainder.
 #[inline(always)]
 fn set(sets: &mut [[u32x4; 1]], line: Line) -> &mut [u32x4; 1] {
-    let hash = u64::from(line.0.wrapping_mul(0x9e37_79b1));
-    let set = (hash * sets.len() as u64) >> 32;
-    &mut sets[set as usize]
+    let number = set_number(sets.len(), line);
+    &mut sets[number]
+}
+
+#[inline(always)]
+fn set_number(sets: usize, line: Line) -> usize {
+    ((u64::from(line.0) * sets as u64) >> 32) as usize
 }

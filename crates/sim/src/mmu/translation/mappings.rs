@@ -111,11 +111,8 @@ impl Mappings {
             free_chunks: Vec::new(),
             free_blocks: Vec::new(),
         };
-        mappings.push_chunk(Place {
-            // No address space has this number.
-            space: u16::MAX,
-            ..Place::default()
-        });
+        // No address space has this number.
+        mappings.push_chunk(Place::new([0; 3], 0, u16::MAX));
         mappings
     }
 
@@ -239,10 +236,18 @@ impl Mappings {
     /// The base page that an address is in; one of piece 0 if nothing is mapped there.
     #[inline(always)]
     pub(super) fn page_in(&self, blocks: &[u16], address: u64) -> u32 {
-        let block = blocks.get((address >> BLOCK_SHIFT) as usize);
-        let block = usize::from(block.copied().unwrap_or_default());
-        let chunk = self.blocks[block][(address >> 30) as usize % CHUNKS_PER_BLOCK];
-        page_number(u32::from(chunk), address)
+        self.block(blocks, address).page(address)
+    }
+
+    /// The block that an address is in.
+    #[inline(always)]
+    pub(super) fn block(&self, blocks: &[u16], address: u64) -> Block<'_> {
+        let number = address >> BLOCK_SHIFT;
+        let block = blocks.get(number as usize).copied().unwrap_or_default();
+        Block {
+            number,
+            chunks: &self.blocks[usize::from(block)],
+        }
     }
 
     /// How the region of a base page is mapped.
@@ -320,6 +325,28 @@ impl Mappings {
     /// Index of a region; one of piece 0 if nothing is mapped there.
     fn index(&self, space: SpaceId, address: u64) -> usize {
         region_of(self.page_in(self.blocks(space), address))
+    }
+}
+
+/// Addresses of 512 GiB, and the pieces that they are in.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    number: u64,
+    chunks: &'a [u16; CHUNKS_PER_BLOCK],
+}
+
+impl Block<'_> {
+    /// Whether an address is in it.
+    #[inline(always)]
+    pub(super) fn has(&self, address: u64) -> bool {
+        address >> BLOCK_SHIFT == self.number
+    }
+
+    /// The base page that an address in it is in; one of piece 0 if nothing is mapped there.
+    #[inline(always)]
+    pub(super) fn page(&self, address: u64) -> u32 {
+        let chunk = self.chunks[(address >> 30) as usize % CHUNKS_PER_BLOCK];
+        page_number(u32::from(chunk), address)
     }
 }
 

@@ -49,11 +49,8 @@ pub(super) trait Kind {
     fn leaf(&self, walk: Miss) -> usize;
     fn cause(&self, walk: Miss) -> Cause;
 
-    /// The cause of all walks, if they are known to have one.
-    fn one_cause(&self) -> Option<Cause>;
-
-    /// Whether all are known to be for base pages.
-    fn is_base(&self) -> bool;
+    /// The level and the cause of all walks, if they are known to have one.
+    fn one(&self) -> Option<(usize, Cause)>;
 }
 
 /// All walks end at this level and have this cause.
@@ -71,13 +68,8 @@ impl<const LEVEL: usize> Kind for Each<LEVEL> {
     }
 
     #[inline(always)]
-    fn one_cause(&self) -> Option<Cause> {
-        Some(self.0)
-    }
-
-    #[inline(always)]
-    fn is_base(&self) -> bool {
-        LEVEL == 0
+    fn one(&self) -> Option<(usize, Cause)> {
+        Some((LEVEL, self.0))
     }
 }
 
@@ -96,18 +88,16 @@ impl Kind for Own {
     }
 
     #[inline(always)]
-    fn one_cause(&self) -> Option<Cause> {
+    fn one(&self) -> Option<(usize, Cause)> {
         None
-    }
-
-    #[inline(always)]
-    fn is_base(&self) -> bool {
-        false
     }
 }
 
-/// How all pages are mapped and why they were missed, if that is the same of all.
-pub(super) fn one_kind(pages: &[Miss]) -> Option<(RegionState, Cause)> {
+/// How all pages are mapped and why they were missed, if that is the same of all. What is left of such pages by the stages is
+/// of the same kind: it is looked for once.
+pub(super) type OneKind = Option<(RegionState, Cause)>;
+
+pub(super) fn one_kind(pages: &[Miss]) -> OneKind {
     let first = *pages.first()?;
     let other = pages
         .iter()

@@ -45,15 +45,19 @@ impl Recent {
         }
         let oldest = self.row.len() - self.places;
         self.row.push(key);
-        self.use_next(oldest, self.places)
+        let known = self.use_unknown(oldest, oldest + 1, self.places).is_some();
+        if known {
+            move_up(&mut self.row[oldest..]);
+        }
+        known
     }
 
-    /// Uses keys one after the other, and says of each whether it was there.
+    /// Uses keys one after the other, and tells the numbers of those that were there.
     #[inline(always)]
     pub(super) fn access_each(
         &mut self,
         keys: impl ExactSizeIterator<Item = u32>,
-        is_here: impl FnMut(usize, bool),
+        is_here: impl FnMut(usize),
     ) {
         self.begin_anew();
         let count = keys.len();
@@ -66,30 +70,33 @@ impl Recent {
         }
     }
 
-    fn use_each<const PLACES: usize>(&mut self, count: usize, is_here: impl FnMut(usize, bool)) {
+    fn use_each<const PLACES: usize>(&mut self, count: usize, is_here: impl FnMut(usize)) {
         self.use_each_of(count, PLACES, is_here);
     }
 
     #[inline(always)]
-    fn use_each_of(&mut self, count: usize, places: usize, mut is_here: impl FnMut(usize, bool)) {
-        for number in 0..count {
-            is_here(number, self.use_next(number, places));
+    fn use_each_of(&mut self, count: usize, places: usize, mut is_here: impl FnMut(usize)) {
+        let mut done = 0;
+        while let Some(known) = self.use_unknown(done, count, places) {
+            move_up(&mut self.row[known..known + places + 1]);
+            is_here(known);
+            done = known + 1;
         }
     }
 
-    /// Uses the key that comes after the known ones, which are from `first` on. If it is one of them, those
-    /// that were used before it move up to its place.
+    /// Uses keys from number `done` on, of so many, up to the first that is known: that number.
     #[inline(always)]
-    fn use_next(&mut self, first: usize, places: usize) -> bool {
-        let key = self.row[first + places];
-        let known = &mut self.row[first..first + places];
-        if self.endings[ending(key)] != 0 && contains(known, key) {
-            move_up(known, key);
-            return true;
+    fn use_unknown(&mut self, done: usize, count: usize, places: usize) -> Option<usize> {
+        let (row, endings) = (&self.row[done..count + places], &mut self.endings);
+        let pairs = row.iter().zip(&row[places..]);
+        for (number, (oldest, key)) in pairs.enumerate() {
+            if endings[ending(*key)] != 0 && contains(&row[number..number + places], *key) {
+                return Some(done + number);
+            }
+            endings[ending(*oldest)] -= 1;
+            endings[ending(*key)] += 1;
         }
-        self.endings[ending(known[0])] -= 1;
-        self.endings[ending(key)] += 1;
-        false
+        None
     }
 
     /// Drops everything.
@@ -119,11 +126,13 @@ fn contains(keys: &[u32], key: u32) -> bool {
     any.any() | vectors.remainder().contains(&key)
 }
 
-/// Closes the gap that `key` leaves, from the oldest on.
+/// Closes the gap that a known key leaves as it is used again, the last one, from the oldest on.
 #[inline(never)]
-fn move_up(known: &mut [u32], key: u32) {
-    if let Some(at) = known.iter().rposition(|other| *other == key) {
-        known.copy_within(..at, 1);
+fn move_up(used: &mut [u32]) {
+    if let Some((key, known)) = used.split_last_mut() {
+        if let Some(at) = known.iter().rposition(|other| other == key) {
+            known.copy_within(..at, 1);
+        }
     }
 }
 
@@ -152,7 +161,7 @@ mod tests {
                     if *single {
                         here.iter_mut().zip(keys).for_each(|(here, key)| *here = fast.access(*key));
                     } else {
-                        fast.access_each(keys.iter().copied(), |number, was| here[number] = was);
+                        fast.access_each(keys.iter().copied(), |number| here[number] = true);
                     }
                     for (key, here) in keys.iter().zip(here) {
                         let found = plain.iter().position(|other| other == key);

@@ -1,6 +1,6 @@
 //! The TLBs of a core.
 
-use super::miss::{Miss, leave_missed, one_kind};
+use super::miss::{Miss, OneKind, leave_missed};
 use super::place::Place;
 use super::sizes::{EntrySize, LeafSize, Orders};
 use super::tags::Tags;
@@ -24,8 +24,8 @@ impl FirstLevel {
 
     /// Uses pages, and leaves, at the begin, those that were not there: so many.
     #[inline(never)]
-    pub(super) fn filter(&mut self, pages: &mut [Miss], orders: Orders) -> usize {
-        match one_size(pages) {
+    pub(super) fn filter(&mut self, pages: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
+        match one_size(pages, kind) {
             // Worked out when this is compiled.
             Some(EntrySize::Base) => {
                 let tags = self.of_size(EntrySize::Base);
@@ -66,8 +66,8 @@ fn is_giant(page: &Miss) -> bool {
 }
 
 /// The size of all entries, if they have one.
-fn one_size(pages: &[Miss]) -> Option<EntrySize> {
-    match one_kind(pages) {
+fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
+    match kind {
         Some((state, _)) => Some(state.entry()),
         None => {
             let size = pages.first()?.state().entry();
@@ -114,10 +114,10 @@ impl SecondLevel {
 
     /// Uses the pages of misses, and leaves, at the begin, those that were not there: so many.
     #[inline(never)]
-    pub(super) fn filter(&mut self, misses: &mut [Miss], orders: Orders) -> usize {
+    pub(super) fn filter(&mut self, misses: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
         let all_ways = self.huge_ways == self.ways;
         let own = |miss: Miss| miss.state().entry();
-        match (one_size(misses), &mut self.large) {
+        match (one_size(misses, kind), &mut self.large) {
             (Some(EntrySize::Base), _) => {
                 let base = |_| EntrySize::Base;
                 self.shared.leave_missed(misses, orders, base)

@@ -5,7 +5,10 @@ use super::miss::{Kind, Miss};
 use super::place::{Place, chunk_of};
 use crate::mmu::WalkCacheSizes;
 use crate::mmu::vectors::touch_in_turn;
+use wide::u32x4;
 
+/// Pairs of walks of which is told whether walks repeat.
+const LOOKED_AT: usize = 64;
 /// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
 pub(super) const MAX_LEVELS: usize = 5;
 
@@ -40,7 +43,7 @@ impl UpperEntries {
     }
 
     /// The same of many walks, one level after the other: which walks a cache is asked for depends on the
-    /// caches below it only.
+    /// caches below it only. What [`in_turn`](Self::in_turn) has is not asked.
     #[inline(never)]
     pub(super) fn first_levels(
         &mut self,
@@ -52,8 +55,12 @@ impl UpperEntries {
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
+        let in_turn = self.in_turn().is_some();
         let [pde, pdpte, pml4e] = &mut self.0;
         asked.ask::<1>(kind, pde, walks, |walk| walk.page() >> 9);
+        if in_turn {
+            return;
+        }
         // As good as the number of the entry: one leads to each piece, and to no other.
         asked.ask::<2>(kind, pdpte, walks, |walk| chunk_of(walk.page()) as u32);
         asked.ask::<3>(kind, pml4e, walks, |walk| {
@@ -61,8 +68,46 @@ impl UpperEntries {
         });
     }
 
+    /// The PDPTEs, where they are few and nothing is asked after them: each use of them waits for the one before, so that
+    /// it takes no time beside the loads of the walk, and much on its own.
+    pub(super) fn in_turn(&mut self) -> Option<InTurn<'_>> {
+        match &mut self.0 {
+            [_, Some(Keys::Four([keys])), None] => Some(InTurn { now: *keys, keys }),
+            _ => None,
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.iter_mut().flatten().for_each(Keys::clear);
+    }
+}
+
+/// A few PDPTEs, used walk by walk.
+pub(super) struct InTurn<'a> {
+    now: u32x4,
+    keys: &'a mut u32x4,
+}
+
+impl InTurn<'_> {
+    /// From which level on a walk is made, which is so from `first` on but for the PDPTEs: the topmost one, of so many, or one
+    /// that does not ask for them.
+    #[inline(always)]
+    pub(super) fn first_level(
+        &mut self,
+        walk: Miss,
+        leaf: usize,
+        first: usize,
+        levels: usize,
+    ) -> usize {
+        let asks = (first > 2) & (leaf < 2);
+        let here = touch_in_turn(&mut self.now, chunk_of(walk.page()) as u32, asks);
+        // Without a branch: nobody can foresee it.
+        first - usize::from(here != 0) * (levels - 2)
+    }
+
+    /// Keeps what was used.
+    pub(super) fn end(self) {
+        *self.keys = self.now;
     }
 }
 
@@ -97,6 +142,7 @@ impl Asked {
         let asks = |walk: Miss, first: u8| {
             (LEVEL == 1 || first > LEVEL) & (kind.leaf(walk) < usize::from(LEVEL))
         };
+        let is_base = kind.one().is_some_and(|(leaf, _)| leaf == 0);
         match cache {
             None => {}
             Some(Keys::Four([keys])) => {
@@ -113,15 +159,11 @@ impl Asked {
                     *first = if *found == 0 { *first } else { LEVEL };
                 }
             }
-            Some(Keys::Any(keys)) if LEVEL == 1 && kind.is_base() && !repeats(walks, &key) => {
-                self.found.resize(walks.len(), 0);
-                let found = &mut self.found[..walks.len()];
-                keys.access_each(walks.iter().map(|walk| key(*walk)), |number, here| {
-                    found[number] = u8::from(here);
+            Some(Keys::Any(keys)) if LEVEL == 1 && is_base && !repeats(walks, &key) => {
+                let first = &mut self.first[..walks.len()];
+                keys.access_each(walks.iter().map(|walk| key(*walk)), |number| {
+                    first[number] = LEVEL;
                 });
-                for (first, found) in self.first.iter_mut().zip(found) {
-                    *first = if *found == 0 { *first } else { LEVEL };
-                }
             }
             Some(Keys::Any(keys)) => {
                 self.walks.resize(walks.len(), 0);
@@ -142,18 +184,16 @@ impl Asked {
                 let asking = &asking[..count];
                 keys.access_each(
                     asking.iter().map(|number| key(walks[usize::from(*number)])),
-                    |number, here| {
-                        let first = &mut first[usize::from(asking[number])];
-                        *first = if here { LEVEL } else { *first };
-                    },
+                    |number| first[usize::from(asking[number])] = LEVEL,
                 );
             }
         }
     }
 }
 
-/// Whether two walks, one after the other, have the same key.
+/// Whether two walks of the first ones, one after the other, have the same key: then others do as well. What is done either
+/// way comes to the same.
 fn repeats(walks: &[Miss], key: impl Fn(Miss) -> u32) -> bool {
-    let pairs = walks.iter().zip(walks.iter().skip(1));
+    let pairs = walks.iter().zip(walks.iter().skip(1)).take(LOOKED_AT);
     pairs.fold(false, |any, (one, next)| any | (key(*one) == key(*next)))
 }

@@ -3,7 +3,7 @@
 use super::guest::Host;
 use super::lines::{Line, Lines, Loader, Loads};
 use super::mappings::Mappings;
-use super::miss::{Each, Kind, Miss, Own, one_kind};
+use super::miss::{Each, Kind, Miss, OneKind, Own};
 use super::place::{Place, chunk_of};
 use super::sizes::LeafSize;
 use super::spec::{Tables, TranslatorSpec};
@@ -44,12 +44,12 @@ impl Walker {
         }
     }
 
-    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS).
-    pub(super) fn walk(&mut self, walks: &[Miss], mappings: &Mappings) -> Loads {
+    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS), that may all be of one kind.
+    pub(super) fn walk(&mut self, walks: &[Miss], kind: OneKind, mappings: &Mappings) -> Loads {
         let places = mappings.places();
         let (levels, upper) = (self.levels, &mut self.upper);
         match &mut self.host {
-            None => match one_kind(walks).map(|(state, cause)| (state.leaf(), cause)) {
+            None => match kind.map(|(state, cause)| (state.leaf(), cause)) {
                 Some((LeafSize::Base, cause)) => {
                     self.walk_native(&Each::<0>(cause), walks, mappings)
                 }
@@ -90,17 +90,31 @@ impl Walker {
         let (levels, places, asked) = (LEVELS, mappings.places(), &mut self.asked);
         self.upper
             .first_levels(kind, walks, places, levels as u8, asked);
+        let mut in_turn = self.upper.in_turn();
         let walks = walks.iter().zip(&asked.first);
-        self.lines.load_all(kind, |loader| {
-            for (walk, first) in walks.clone() {
-                loader.count(kind.cause(*walk), usize::from(*first) - kind.leaf(*walk));
-            }
+        let loads = self.lines.load_all(kind, |loader| {
+            let mut loads = 0;
             for (walk, first) in walks {
-                mappings.fetch_mark(walk.page(), kind.leaf(*walk));
+                let (leaf, mut first) = (kind.leaf(*walk), usize::from(*first));
+                if let Some(entries) = &mut in_turn {
+                    first = entries.first_level(*walk, leaf, first, levels);
+                }
+                match kind.one() {
+                    Some(_) => loads += first - leaf,
+                    None => loader.count(kind.cause(*walk), first - leaf),
+                }
+                mappings.fetch_mark(walk.page(), leaf);
                 let place = &places[chunk_of(walk.page())];
-                load(loader, kind, *walk, place, usize::from(*first), levels);
+                load(loader, kind, *walk, place, first, levels);
             }
-        })
+            if let Some((_, cause)) = kind.one() {
+                loader.count(cause, loads);
+            }
+        });
+        if let Some(entries) = in_turn {
+            entries.end();
+        }
+        loads
     }
 
     /// Cycles of so many loads, by where the lines were.
@@ -134,21 +148,21 @@ fn load(
 ) {
     let (page, leaf, cause) = (walk.page(), kind.leaf(walk), kind.cause(walk));
     // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
-    let [pdpte, pml4e, pml5e] = place.upper;
-    let mut newest = loader.is_newest(Line::of(2, pdpte)) & loader.is_newest(Line::of(3, pml4e));
+    let [pdpte, pml4e, pml5e] = place.lines;
+    let mut newest = loader.is_newest(pdpte) & loader.is_newest(pml4e);
     if levels == MAX_LEVELS {
-        newest &= loader.is_newest(Line::of(4, pml5e));
+        newest &= loader.is_newest(pml5e);
     }
     if !newest & (first > UPPER) {
         for level in (UPPER..first).rev() {
-            loader.load(Line::of(level as u32, place.upper[level - UPPER]), cause);
+            loader.load(place.lines[level - UPPER], cause);
         }
     }
     if leaf < UPPER && first > 1 {
         loader.load(Line::of(1, page >> 9), cause);
     }
     if leaf == 0 {
-        loader.load(Line::of(0, page), cause);
+        loader.load_far(Line::of(0, page), cause);
     }
 }
 

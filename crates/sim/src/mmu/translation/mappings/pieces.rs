@@ -43,15 +43,12 @@ impl Mappings {
         }
         let block = *block;
         let top = self.top(space.0, address >> 48);
-        let place = Place {
-            upper: [
-                entry(u32::from(block), address >> 30),
-                entry(top, address >> BLOCK_SHIFT),
-                entry(u32::from(space.0), address >> 48),
-            ],
-            gib: (address >> 30) as u32,
-            space: space.0,
-        };
+        let upper = [
+            entry(u32::from(block), address >> 30),
+            entry(top, address >> BLOCK_SHIFT),
+            entry(u32::from(space.0), address >> 48),
+        ];
+        let place = Place::new(upper, (address >> 30) as u32, space.0);
         let chunk = match self.free_chunks.pop() {
             Some(chunk) => {
                 let regions = usize::from(chunk) * REGIONS_PER_CHUNK;

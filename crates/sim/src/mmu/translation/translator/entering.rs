@@ -81,16 +81,26 @@ fn enter_whole(
     entered: &mut Entered,
 ) {
     let (mut now, mut pages) = (*window, entered.pages);
+    let mut block = mappings.block(blocks, 0);
+    let mut last = None;
+    let mut entry = 0;
     let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
     while let Some(access) = ahead.as_slice().first() {
         if !now.holds(*access) {
-            let page = mappings.page_in(blocks, access.address());
+            // Most are where the one before was.
+            if !block.has(access.address()) {
+                block = mappings.block(blocks, access.address());
+            }
+            let page = block.page(access.address());
             let state = mappings.state(page);
             let (true, Some(miss)) = (state.is_whole(), misses.get_mut(pages)) else {
                 break;
             };
             *miss = Miss::new(page, state, cause(*access));
-            now = Window::new(*access, entries[state.entry() as usize], true);
+            if last != Some(state) {
+                (last, entry) = (Some(state), entries[state.entry() as usize]);
+            }
+            now = Window::new(*access, entry, true);
             pages += 1;
         }
         ahead.next();

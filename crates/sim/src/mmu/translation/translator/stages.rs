@@ -4,7 +4,7 @@ use super::Translator;
 use crate::mmu::translation::counters::TranslationCounters;
 use crate::mmu::translation::lines::{Cause, Loads};
 use crate::mmu::translation::mappings::{Mappings, Mark, Membership};
-use crate::mmu::translation::miss::{Each, Kind, Miss, Own, one_kind};
+use crate::mmu::translation::miss::{Each, Kind, Miss, OneKind, Own, one_kind};
 use crate::mmu::translation::place::chunk_of;
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
 use crate::mmu::translation::walker::Walker;
@@ -18,11 +18,12 @@ impl Translator {
         counters: &mut TranslationCounters,
     ) {
         let orders = mappings.orders();
-        let missed = self
-            .first
-            .filter(&mut self.misses[..pages], mappings.l1_orders());
+        let kind = one_kind(&self.misses[..pages]);
+        let entered = &mut self.misses[..pages];
+        let missed = self.first.filter(entered, kind, mappings.l1_orders());
         counters.l1_misses += missed as u64;
-        let walks = if self.prefetches {
+        let kind = kind.or_else(|| one_kind(&self.misses[..missed]));
+        let (walks, kind) = if self.prefetches {
             self.walks.clear();
             for index in 0..missed {
                 let miss = self.misses[index];
@@ -34,14 +35,15 @@ impl Translator {
                     self.prefetch(mappings, miss.page());
                 }
             }
-            &self.walks[..]
+            (&self.walks[..], one_kind(&self.walks))
         } else {
-            let missed = self.second.filter(&mut self.misses[..missed], orders);
-            &self.misses[..missed]
+            let missed = self.second.filter(&mut self.misses[..missed], kind, orders);
+            let walks = &self.misses[..missed];
+            (walks, kind.or_else(|| one_kind(walks)))
         };
-        let loads = self.walker.walk(walks, mappings);
+        let loads = self.walker.walk(walks, kind, mappings);
         count_loads(&self.walker, &loads, counters);
-        mark(walks, mappings, counters);
+        mark(walks, kind, mappings, counters);
     }
 
     /// Takes the first page of what is held, which is of a group that the processor does not see as one yet, through all
@@ -66,7 +68,7 @@ impl Translator {
             .into_iter()
             .find(|size| self.second.access_known(page, *size, orders));
         let size = known.unwrap_or_else(|| {
-            let loads = self.walker.walk(&[miss], mappings);
+            let loads = self.walker.walk(&[miss], one_kind(&[miss]), mappings);
             count_loads(&self.walker, &loads, counters);
             let mark = mappings.mark_of(EntrySize::Base);
             counters.first_touches += mappings.mark_each([(page, 0, mark)].into_iter());
@@ -121,8 +123,13 @@ fn count_loads(walker: &Walker, loads: &Loads, counters: &mut TranslationCounter
 }
 
 /// Counts walks, and sets the access bits of what programs walked for.
-fn mark(walks: &[Miss], mappings: &mut Mappings, counters: &mut TranslationCounters) {
-    match one_kind(walks) {
+fn mark(
+    walks: &[Miss],
+    kind: OneKind,
+    mappings: &mut Mappings,
+    counters: &mut TranslationCounters,
+) {
+    match kind {
         Some((state, cause)) if cause != Cause::Prefetch => {
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
             let (mark, single) = (mappings.mark_of(state.own()), |_| Mark::SINGLE);
