@@ -45,11 +45,14 @@ impl Recent {
         }
         let oldest = self.row.len() - self.places;
         self.row.push(key);
-        let known = self.use_unknown(oldest, oldest + 1, self.places).is_some();
-        if known {
+        let known = &self.row[oldest..oldest + self.places];
+        if self.endings[ending(key)] != 0 && contains(known, key) {
             move_up(&mut self.row[oldest..]);
+            return true;
         }
-        known
+        self.endings[ending(known[0])] -= 1;
+        self.endings[ending(key)] += 1;
+        false
     }
 
     /// Uses keys one after the other, and tells the numbers of those that were there.
