@@ -91,10 +91,14 @@ def targets(runs):
         served = median(figures, "faults.base.on.*.served_percent")
         add(f"base-page faults served zeroed{mode}", "reported", f"{served:.2f} %", True)
         columns = [("4k", "off"), ("4k", "on"), ("2m", "off"), ("2m", "on")]
-        for what in ("touch", "kvm", "jvm"):
+        for what in ("touch", "kvm", "jvm", "populate"):
             seconds = [median(figures, f"startup.{what}.{size}.{device}.*.seconds") for size, device in columns]
-            add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "the paper's order",
-                " > ".join(f"{s:.2f}" for s in seconds) + " s", seconds == sorted(seconds, reverse=True))
+            if None in seconds:
+                continue
+            # The paper's programs could not populate: where clearing is as slow as it is here, base pages without exceptions may be faster.
+            right = seconds == sorted(seconds, reverse=True)
+            add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "reported" if what == "populate" else "the paper's order",
+                (" > " if right else ", ").join(f"{s:.2f}" for s in seconds) + " s", right or what == "populate")
             if what == "touch":
                 each = [median(figures, f"startup.{what}.{size}.{device}.*.us_per_fault") for size, device in columns[2:] + columns[:2]]
                 add(f"{what}: time per fault 2 MiB > 2 MiB zeroed > 4 KiB > 4 KiB zeroed{mode}", "the paper's order",
@@ -154,6 +158,7 @@ def startups(figures):
     for label, what, value, digits in (
         ("touching 1 GiB: seconds", "touch", "seconds", 2), ("touching 1 GiB: us per fault", "touch", "us_per_fault", 1),
         ("touching 1 GiB: faults", "touch", "faults", 0), ("KVM-like start of 1 GiB: seconds", "kvm", "seconds", 2),
+        ("the same, populated in one call: seconds", "populate", "seconds", 2),
         ("JVM-like start of 1 GiB: seconds", "jvm", "seconds", 2),
     ):
         rows.append([label] + [number(median(figures, f"startup.{what}.{size}.{device}.*.{value}"), digits) for size, device in columns])
