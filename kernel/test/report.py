@@ -31,11 +31,12 @@ The emulator counts each repetition of a string instruction, and kernels clear m
 for a huge one, which take a processor far less time than as many others. So rows in which something is cleared hide what the
 series adds, and what they save is no measure of time; rows in which nothing is cleared are the ones to look at for the cost.
 
-What is left of that cost, for an allocation that wants no zeroes and is served by its processor's list: with the device off a no-op where the static key is,
-and the store of a flag that tells a list just filled; with it on, instead of the no-op, a jump to code out of line,
-whether the first page of the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. The mark is in the page's `private`
-field, which the allocation writes anyway; who wants no zeroes does not look at it again. These stay: they are how others than zeroed pages are
-found for those who overwrite them, and without them every page's mark would have to be taken off elsewhere.
+What the series adds to an allocation that wants no zeroes and is served by its processor's list: with the device off a no-op where the static key
+is, and the store of a flag that tells a list just filled; with it on, instead of the no-op, a jump to code out of line, whether the first page of
+the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. That there are fewer instructions than without the
+series nevertheless is the compiler's doing: the refilling of a list has two callers now and is not inlined any more, and what was computed ahead for it in
+every allocation is not. The mark is in the page's `private` field, which the allocation writes anyway; who wants no zeroes does not look at it
+again. The rest stays: it is how those who overwrite memory find pages that are not zeroed.
 """
 
 
@@ -248,9 +249,10 @@ def document(files):
                 print(faults(runs[name]["figures"]))
                 print(startups(runs[name]["figures"]))
         if "instructions" in runs and "instructions-stock" in runs:
-            print("### Instructions\n")
-            print(INSTRUCTIONS)
+            print("### Instructions\n\nWhat is counted: see the end.\n")
             print(counted(runs))
+    print("## Instructions: what is counted\n")
+    print(INSTRUCTIONS, end="")
 
 
 if len(sys.argv) == 3 and sys.argv[1] == "collect":
