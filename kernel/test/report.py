@@ -33,10 +33,10 @@ series adds, and what they save is no measure of time; rows in which nothing is 
 
 What the series adds to an allocation that wants no zeroes and is served by its processor's list: with the device off a no-op where the static key
 is, and the store of a flag that tells a list just filled; with it on, instead of the no-op, a jump to code out of line, whether the first page of
-the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. That there are fewer instructions than without the
-series nevertheless is the compiler's doing: the refilling of a list has two callers now and is not inlined any more, and what was computed ahead for it in
-every allocation is not. The mark is in the page's `private` field, which the allocation writes anyway; who wants no zeroes does not look at it
-again. The rest stays: it is how those who overwrite memory find pages that are not zeroed.
+the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. What the compiler makes of it outweighs
+most of that, or more: the refilling of a list has two callers with the series and is not inlined any more, so that what was computed ahead for it in every allocation is not.
+The mark is in the page's `private` field, which the allocation writes anyway; who wants no zeroes does not look at it again. The rest stays: it is how
+those who overwrite memory find pages that are not zeroed.
 """
 
 
