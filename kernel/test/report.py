@@ -246,6 +246,7 @@ def document(files):
         for name, label in (("benchmarks", "init_on_alloc=0"), ("benchmarks-init", "init_on_alloc=1, Debian's default")):
             if name in runs and runs[name]["figures"]:
                 print(f"### Faults and start-ups, {label}\n")
+                print(f"Measured {runs[name]['about'].get('date')} UTC, tree {runs[name]['about'].get('tree')}.\n")
                 print(faults(runs[name]["figures"]))
                 print(startups(runs[name]["figures"]))
         if "instructions" in runs and "instructions-stock" in runs:
