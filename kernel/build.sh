@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # build.sh VERSION CONFIG: builds Debian's kernel source VERSION (7.2 or 6.12) with the series, to target/kernel/VERSION/CONFIG:
 #   bzImage, vmlinux, config, modules/*.ko (the kernel's own, of kernel/module, and of kernel/test/module if there is that)
-# CONFIG: minimal; debug or kasan (with minimal below them); stock, stock-debug (minimal, debug, without the series, to compare with).
+# CONFIG: minimal (compiled as distributions do); debug or kasan; stock, stock-debug (minimal, debug, without the series, to compare with).
 # Does nothing where what is there was made of the same source, series, configuration and modules.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 version=${1:?which kernel?} config=${2:?which configuration?}
 case $config in
-  minimal | stock) fragments=(minimal) ;;
+  minimal | stock) fragments=(minimal optimized) ;;
   debug | stock-debug) fragments=(minimal debug) ;;
   kasan) fragments=(minimal debug kasan) ;;
   *) [ -f "$here/config/$config" ] || { echo "build: no such configuration: $config" >&2; exit 2; }

@@ -21,6 +21,25 @@ SPLAT = re.compile(
 HARMLESS = re.compile(r"lock_?dep.*(enabled|proving)|Lock dependency validator|\bkasan: |KernelAddressSanitizer initialized", re.I)
 
 
+# Of the document: what is counted, and what an allocation still takes.
+INSTRUCTIONS = """\
+Of one allocation and the free that follows, counted (QEMU's -icount, one processor), the least of 200 runs, in kernels that are compiled as
+distributions compile theirs (-O2, static keys). "held" is the allocation alone, of pages that were not in use lately. A fault is counted from
+user space to user space.
+
+The emulator counts each repetition of a string instruction, and kernels clear memory with `rep stosb`: 4,096 instructions for a base page, 2,097,152
+for a huge one, which take a processor far less time than as many others. So rows in which something is cleared hide what the
+series adds, and what they save is no measure of time; rows in which nothing is cleared are the ones to look at for the cost.
+
+What the series adds to an allocation that wants no zeroes and is served by its processor's list: with the device off a no-op where the static key
+is, and the store of a flag that tells a list just filled; with it on, instead of the no-op, a jump to code out of line, whether the first page of
+the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. What the compiler makes of it outweighs
+most of that, or more: the refilling of a list has two callers with the series and is not inlined any more, so that what was computed ahead for it in every allocation is not.
+The mark is in the page's `private` field, which the allocation writes anyway; who wants no zeroes does not look at it again. The rest stays: it is how
+those who overwrite memory find pages that are not zeroed.
+"""
+
+
 class Run:
     """What one virtual machine printed, and its kernel."""
 
@@ -91,10 +110,14 @@ def targets(runs):
         served = median(figures, "faults.base.on.*.served_percent")
         add(f"base-page faults served zeroed{mode}", "reported", f"{served:.2f} %", True)
         columns = [("4k", "off"), ("4k", "on"), ("2m", "off"), ("2m", "on")]
-        for what in ("touch", "kvm", "jvm"):
+        for what in ("touch", "kvm", "jvm", "populate"):
             seconds = [median(figures, f"startup.{what}.{size}.{device}.*.seconds") for size, device in columns]
-            add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "the paper's order",
-                " > ".join(f"{s:.2f}" for s in seconds) + " s", seconds == sorted(seconds, reverse=True))
+            if None in seconds:
+                continue
+            # The paper's programs could not populate: where clearing is as slow as it is here, base pages without exceptions may be faster.
+            right = seconds == sorted(seconds, reverse=True)
+            add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "reported" if what == "populate" else "the paper's order",
+                (" > " if right else ", ").join(f"{s:.2f}" for s in seconds) + " s", right or what == "populate")
             if what == "touch":
                 each = [median(figures, f"startup.{what}.{size}.{device}.*.us_per_fault") for size, device in columns[2:] + columns[:2]]
                 add(f"{what}: time per fault 2 MiB > 2 MiB zeroed > 4 KiB > 4 KiB zeroed{mode}", "the paper's order",
@@ -110,8 +133,8 @@ def targets(runs):
         for name in instruction_names(figures):
             for device in ("off", "on"):
                 before, after = stock.get(f"instructions.off.{name}"), figures.get(f"instructions.{device}.{name}")
-                # Order 5 is not on the per-CPU lists, so not on the fast path. With the device on, zeroes are to be found: no limit there.
-                wanted = "<= 1.01" if device == "off" and "order_5" not in name else "reported"
+                # Order 5 is not on the per-CPU lists, so not on the fast path.
+                wanted = "reported" if "order_5" in name else "<= 1.01"
                 if before and after:
                     add(f"instructions, {name.replace('_', ' ')}, device {device}, with / without the series", wanted,
                         f"{after:.1f} / {before:.1f} = {after / before:.4f}", wanted == "reported" or after <= before * 1.01)
@@ -154,6 +177,7 @@ def startups(figures):
     for label, what, value, digits in (
         ("touching 1 GiB: seconds", "touch", "seconds", 2), ("touching 1 GiB: us per fault", "touch", "us_per_fault", 1),
         ("touching 1 GiB: faults", "touch", "faults", 0), ("KVM-like start of 1 GiB: seconds", "kvm", "seconds", 2),
+        ("the same, populated in one call: seconds", "populate", "seconds", 2),
         ("JVM-like start of 1 GiB: seconds", "jvm", "seconds", 2),
     ):
         rows.append([label] + [number(median(figures, f"startup.{what}.{size}.{device}.*.{value}"), digits) for size, device in columns])
@@ -222,11 +246,14 @@ def document(files):
         for name, label in (("benchmarks", "init_on_alloc=0"), ("benchmarks-init", "init_on_alloc=1, Debian's default")):
             if name in runs and runs[name]["figures"]:
                 print(f"### Faults and start-ups, {label}\n")
+                print(f"Measured {runs[name]['about'].get('date')} UTC, tree {runs[name]['about'].get('tree')}.\n")
                 print(faults(runs[name]["figures"]))
                 print(startups(runs[name]["figures"]))
         if "instructions" in runs and "instructions-stock" in runs:
-            print("### Instructions\n\nOf one allocation and the free that follows, counted (QEMU's -icount, one processor), the least of 200 runs.\n")
+            print("### Instructions\n\nWhat is counted: see the end.\n")
             print(counted(runs))
+    print("## Instructions: what is counted\n")
+    print(INSTRUCTIONS, end="")
 
 
 if len(sys.argv) == 3 and sys.argv[1] == "collect":
