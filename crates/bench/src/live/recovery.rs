@@ -9,7 +9,6 @@ mod watch;
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::programs::Program;
 use super::programs::huge::{huge_percent, promote_all};
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
@@ -20,7 +19,7 @@ use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subject::{Subject, subjects};
-use watch::Pair;
+use watch::{Watched, Yardsticks};
 
 /// With the same budget; where others wrote the program, the first two.
 const SAME: [System; 4] = [
@@ -59,7 +58,7 @@ impl Sizes {
     }
 }
 
-/// 4 or 6 GiB each, a tenth of it hot; 32 promotions a second, or each system's own pace.
+/// 4 or 5 GiB each, a tenth of it hot; 32 promotions a second, or each system's own pace.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -91,7 +90,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time, in times that of a second instance which keeps its base pages and works while the first pauses, a turn in five. Gain: speed over that at the begin, in shares of what the same process gains with all memory huge at the end. Recovered: {RECOVERED_PERCENT} % of that, median of five looks. Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work in turn with it, one under base pages and one all huge, each a turn in six: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, median of nine looks. Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -109,9 +108,9 @@ fn races(
     sizes: Sizes,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    need_bytes(2 * subject.resident_bytes())?;
+    need_bytes(3 * subject.resident_bytes())?;
     System::Base.prepare(host)?;
-    let mut yardstick = subject.start_yardstick(host)?;
+    let mut yardsticks = subject.start_yardsticks(host)?;
     let systems = match (subject.of_ours(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
@@ -121,15 +120,7 @@ fn races(
         paces.push((Pace::Own, &OWN));
     }
     for (pace, systems) in paces {
-        compare(
-            host,
-            subject,
-            yardstick.as_mut(),
-            pace,
-            systems,
-            sizes,
-            report,
-        )?;
+        compare(host, subject, &mut yardsticks, pace, systems, sizes, report)?;
     }
     Ok(())
 }
@@ -137,7 +128,7 @@ fn races(
 fn compare(
     host: &mut Host,
     subject: &Subject,
-    yardstick: &mut dyn Program,
+    yardsticks: &mut Yardsticks,
     pace: Pace,
     systems: &[System],
     sizes: Sizes,
@@ -149,7 +140,7 @@ fn compare(
         Pace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let (curve, promoting) = race(host, subject, yardstick, *system, pace, sizes)?;
+        let (curve, promoting) = race(host, subject, yardsticks, *system, pace, sizes)?;
         let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
         let reached = curve.reached_s(RECOVERED_PERCENT);
         report.row(
@@ -191,7 +182,7 @@ fn compare(
 fn race(
     host: &mut Host,
     subject: &Subject,
-    yardstick: &mut dyn Program,
+    yardsticks: &mut Yardsticks,
     system: System,
     pace: Pace,
     sizes: Sizes,
@@ -203,25 +194,25 @@ fn race(
     };
     let mut program = subject.start(host)?;
     let pid = program.pid();
-    let mut pair = Pair {
+    let mut watched = Watched {
         program: program.as_mut(),
-        yardstick,
+        yardsticks,
     };
-    let base = pair.compare(STEP, sizes.turns)?;
+    let base = watched.over_base(STEP, sizes.turns)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, subject.resident_bytes());
     if let Some(fragmented) = &fragmented {
         fragmented.let_compact(host)?;
     }
     let promoter = system.promoter(host)?;
-    let (promoting, moments) = pair.watch(STEP, |failed| {
+    let (promoting, moments) = watched.watch(STEP, |failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
     // What follows is what the gain is held against: nothing may keep it from being all huge.
     drop(fragmented);
     let huge_at_end = promote_all(pid)?;
-    let huge = pair.compare(STEP, sizes.turns)?;
+    let huge = watched.over_huge(STEP, sizes.turns)?;
     let curve = Curve {
         base,
         huge,

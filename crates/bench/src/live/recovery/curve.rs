@@ -3,12 +3,13 @@
 use super::watch::Moment;
 use crate::live::report::median;
 
-/// A run, and what it is held against: the same program at its begin and with all its memory huge. All speeds are in times the yardstick's.
+/// A run, and what it is held against: two others like the program, one under base pages and one all huge, which need not be as fast as
+/// it is in their place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Speed at the begin.
+    /// Its speed at the begin, in times that of the one under base pages.
     pub base: f64,
-    /// Speed when all memory is huge.
+    /// Its speed when all its memory is huge, in times that of the one that is.
     pub huge: f64,
     /// What was seen in between.
     pub moments: Vec<Moment>,
@@ -22,25 +23,39 @@ pub struct Curve {
 const LEAST_ACHIEVABLE_PERCENT: f64 = 2.0;
 
 /// Moments that a smoothed one is the median of.
-const SMOOTHED: usize = 5;
+const SMOOTHED: usize = 9;
 
 impl Curve {
-    /// What huge pages can gain, in per cent.
+    /// What huge pages can gain, in per cent: the median of all moments.
     pub fn achievable_percent(&self) -> f64 {
-        (self.huge / self.base - 1.0) * 100.0
+        let all: Vec<f64> = self
+            .moments
+            .iter()
+            .map(|moment| self.achievable(moment) * 100.0)
+            .collect();
+        median(&all)
     }
 
-    /// The share of that over time, in per cent, each the median of five moments; none where there is next to nothing to gain.
+    /// What huge pages can gain about then.
+    fn achievable(&self, moment: &Moment) -> f64 {
+        moment.huge_speed * self.huge / self.base - 1.0
+    }
+
+    /// The share of that over time, in per cent, each of the median of some moments; none where there is next to nothing to gain.
     pub fn shares_percent(&self) -> Vec<(f64, f64)> {
         if self.achievable_percent() < LEAST_ACHIEVABLE_PERCENT {
             return Vec::new();
         }
-        let gap = self.huge - self.base;
         let windows = self.moments.windows(SMOOTHED);
         let shares = windows.map(|moments| {
-            let rates: Vec<f64> = moments.iter().map(|moment| moment.speed).collect();
-            let share = (median(&rates) - self.base) / gap * 100.0;
-            (moments[SMOOTHED / 2].at_s, share)
+            let of = |part: &dyn Fn(&Moment) -> f64| {
+                median(&moments.iter().map(part).collect::<Vec<f64>>())
+            };
+            let gained = of(&|moment| moment.speed / self.base - 1.0);
+            let achievable = of(&|moment| self.achievable(moment));
+            // Where noise leaves nothing to gain for a while, it is held against the least that counts.
+            let achievable = achievable.max(LEAST_ACHIEVABLE_PERCENT / 100.0);
+            (moments[SMOOTHED / 2].at_s, gained / achievable * 100.0)
         });
         shares.collect()
     }
@@ -86,11 +101,12 @@ mod tests {
                 at_s,
                 stands_for_s: 0.5,
                 speed: if at_s < fast_from_s { 1.0 } else { 2.0 },
+                huge_speed: 2.0,
             }
         });
         Curve {
             base: 1.0,
-            huge: 2.0,
+            huge: 1.0,
             moments: moments.collect(),
             promoted,
             huge_percent: [0.0, 100.0],
@@ -108,7 +124,7 @@ mod tests {
     #[test]
     fn where_nothing_is_to_be_gained_nothing_is_recovered() {
         let mut idle = curve(4.0, 1);
-        idle.huge = 1.01;
+        idle.huge = 0.505;
         assert_eq!(idle.reached_s(80.0), None);
         assert_eq!(idle.end_percent(), 0.0);
     }

@@ -1,8 +1,10 @@
 //! Programs of which a part is hot.
 
+use super::watch::Yardsticks;
 use crate::live::Scale;
 use crate::live::error::BenchError;
 use crate::live::host::Host;
+use crate::live::programs::huge::promote_all;
 use crate::live::programs::{Kind, Program};
 use crate::workload::Hot;
 
@@ -41,7 +43,7 @@ pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
     match scale {
         Scale::Quick => vec![ours(256, "chase --hot-mib 32 --hot-percent 99")],
         Scale::Full => vec![
-            ours(6144, "chase --hot-mib 614 --hot-percent 99"),
+            ours(5120, "chase --hot-mib 512 --hot-percent 99"),
             others(Kind::Redis),
             others(Kind::Memcached),
             others(Kind::JavaHashMap),
@@ -67,8 +69,11 @@ impl Subject {
         }
     }
 
-    /// Starts one that has base pages, whoever promotes.
-    pub(super) fn start_yardstick(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
+    /// Starts one that has base pages whoever promotes, and one that is all huge. khugepaged passes both by: the first is told that it can't
+    /// have huge pages, and the second has its memory before anybody may have huge ones unasked.
+    pub(super) fn start_yardsticks(&self, host: &Host) -> Result<Yardsticks, BenchError> {
+        let huge = self.start(host)?;
+        promote_all(huge.pid())?;
         let set = |disabled| {
             let failed = |errno: nix::errno::Errno| {
                 BenchError::Impossible(format!("PR_SET_THP_DISABLE is refused: {errno}"))
@@ -77,8 +82,8 @@ impl Subject {
         };
         // Programs inherit it from who starts them.
         set(true)?;
-        let started = self.start(host);
+        let base = self.start(host);
         set(false)?;
-        started
+        Ok(Yardsticks { base: base?, huge })
     }
 }

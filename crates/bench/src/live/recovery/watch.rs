@@ -1,5 +1,5 @@
-//! A program watched while somebody works on it: its speed over time, against that of another one that nobody touches. The machine's
-//! own speed changes by as much as huge pages gain, within minutes; it changes for both.
+//! A program watched while somebody works on it: its speed over time, between those of two others that nobody touches, one under base
+//! pages and one all huge. The machine's own speed changes by as much as huge pages gain within minutes, and so does what they gain.
 
 use crate::live::BenchError;
 use crate::live::programs::Program;
@@ -8,10 +8,16 @@ use crate::live::report::median;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A program, and another one like it that stays as it is. Each works while the other pauses; here both pause.
-pub(super) struct Pair<'a> {
+/// Two programs like the one that is watched, which stay as they are.
+pub(super) struct Yardsticks {
+    pub(super) base: Box<dyn Program>,
+    pub(super) huge: Box<dyn Program>,
+}
+
+/// A program with its yardsticks. Each works while the others pause; here all pause.
+pub(super) struct Watched<'a> {
     pub(super) program: &'a mut dyn Program,
-    pub(super) yardstick: &'a mut dyn Program,
+    pub(super) yardsticks: &'a mut Yardsticks,
 }
 
 /// The program at one moment.
@@ -19,17 +25,21 @@ pub(super) struct Pair<'a> {
 pub struct Moment {
     /// Seconds since watching began, in the middle of what was timed.
     pub at_s: f64,
-    /// So many seconds of watching it stands for: what was timed, and the other one's turn before it.
+    /// So many seconds of watching it stands for: what was timed, and the others' turns before it.
     pub stands_for_s: f64,
-    /// How many times as fast as the yardstick, by operations per second of CPU time.
+    /// How many times as fast as the one under base pages, by operations per second of CPU time.
     pub speed: f64,
+    /// How many times as fast as that the one is that is all huge, about then.
+    pub huge_speed: f64,
 }
 
-/// The program is looked at so many times for each look at the yardstick.
+/// The program is looked at so many times for each look at the others.
 const LOOKS: usize = 4;
 
-/// Looks at the yardstick, the nearest in time, of which one is held against the median.
+/// Looks at the others, the nearest in time, of which one is held against the median; and of those that tell what all huge gains, which
+/// changes more slowly.
 const NEAREST: usize = 5;
+const NEAREST_PAIRS: usize = 11;
 
 /// Something timed.
 #[derive(Clone, Copy, Debug)]
@@ -45,16 +55,15 @@ impl Look {
     }
 }
 
-impl Pair<'_> {
-    /// How many times as fast as the yardstick the program is: the median of so many turns of both.
-    pub(super) fn compare(&mut self, length: Duration, turns: usize) -> Result<f64, BenchError> {
-        let ratios: Result<Vec<f64>, BenchError> = (0..turns)
-            .map(|_| {
-                let yardstick = turn(self.yardstick, length)?.per_cpu_s;
-                Ok(turn(self.program, length)?.per_cpu_s / yardstick)
-            })
-            .collect();
-        Ok(median(&ratios?))
+impl Watched<'_> {
+    /// How many times as fast as the one under base pages the program is: the median of so many turns of both.
+    pub(super) fn over_base(&mut self, length: Duration, turns: usize) -> Result<f64, BenchError> {
+        compare(self.program, self.yardsticks.base.as_mut(), length, turns)
+    }
+
+    /// The same over the one that is all huge.
+    pub(super) fn over_huge(&mut self, length: Duration, turns: usize) -> Result<f64, BenchError> {
+        compare(self.program, self.yardsticks.huge.as_mut(), length, turns)
     }
 
     /// Watches, `step` after `step`, until `work` is done. `work` may look at the flag, which says that watching has failed.
@@ -86,17 +95,12 @@ impl Pair<'_> {
             };
             let watched = watching.join();
             let watched = watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (program, yardstick) = watched?;
-            Ok((worked?, moments(&program, &yardstick)))
+            let looks = watched?;
+            Ok((worked?, looks.moments()))
         })
     }
 
-    /// Looks at the program and at the yardstick.
-    fn looks(
-        &mut self,
-        step: Duration,
-        over: &AtomicBool,
-    ) -> Result<(Vec<Look>, Vec<Look>), BenchError> {
+    fn looks(&mut self, step: Duration, over: &AtomicBool) -> Result<Looks, BenchError> {
         let begun = Instant::now();
         let look = |program: &mut dyn Program| -> Result<Look, BenchError> {
             let from_s = begun.elapsed().as_secs_f64();
@@ -107,42 +111,86 @@ impl Pair<'_> {
                 per_cpu_s,
             })
         };
-        let (mut program, mut yardstick) = (Vec::new(), Vec::new());
+        let mut looks = Looks::default();
         while !over.load(Ordering::Relaxed) {
-            self.yardstick.go()?;
-            yardstick.push(look(self.yardstick)?);
-            self.yardstick.stop()?;
+            let Yardsticks { base, huge } = self.yardsticks;
+            for (yardstick, seen) in [(base, &mut looks.base), (huge, &mut looks.huge)] {
+                yardstick.go()?;
+                seen.push(look(yardstick.as_mut())?);
+                yardstick.stop()?;
+            }
             self.program.go()?;
             for _ in 0..LOOKS {
-                program.push(look(self.program)?);
+                looks.program.push(look(self.program)?);
             }
             self.program.stop()?;
         }
-        Ok((program, yardstick))
+        Ok(looks)
     }
 }
 
-/// Each look at the program, held against the looks at the yardstick that are nearest in time.
-fn moments(program: &[Look], yardstick: &[Look]) -> Vec<Moment> {
-    let mut ended_s = 0.0;
-    let moments = program.iter().map(|look| {
-        let distance = |other: &&Look| (other.middle_s() - look.middle_s()).abs();
-        let mut nearest: Vec<&Look> = yardstick.iter().collect();
-        nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
-        let nearest: Vec<f64> = nearest
+fn compare(
+    program: &mut dyn Program,
+    yardstick: &mut dyn Program,
+    length: Duration,
+    turns: usize,
+) -> Result<f64, BenchError> {
+    let ratios: Result<Vec<f64>, BenchError> = (0..turns)
+        .map(|_| {
+            let yardstick = turn(yardstick, length)?.per_cpu_s;
+            Ok(turn(program, length)?.per_cpu_s / yardstick)
+        })
+        .collect();
+    Ok(median(&ratios?))
+}
+
+/// All that was timed.
+#[derive(Debug, Default)]
+struct Looks {
+    program: Vec<Look>,
+    base: Vec<Look>,
+    huge: Vec<Look>,
+}
+
+impl Looks {
+    /// Each look at the program, held against those looks at the others that are nearest in time.
+    fn moments(&self) -> Vec<Moment> {
+        let base: Vec<(f64, f64)> = self
+            .base
             .iter()
-            .take(NEAREST)
-            .map(|other| other.per_cpu_s)
+            .map(|look| (look.middle_s(), look.per_cpu_s))
             .collect();
-        let moment = Moment {
-            at_s: look.middle_s(),
-            stands_for_s: look.to_s - ended_s,
-            speed: look.per_cpu_s / median(&nearest),
-        };
-        ended_s = look.to_s;
-        moment
-    });
-    moments.collect()
+        let pairs = self.base.iter().zip(&self.huge);
+        let gains: Vec<(f64, f64)> = pairs
+            .map(|(base, huge)| (base.to_s, huge.per_cpu_s / base.per_cpu_s))
+            .collect();
+        let mut ended_s = 0.0;
+        let moments = self.program.iter().map(|look| {
+            let at_s = look.middle_s();
+            let moment = Moment {
+                at_s,
+                stands_for_s: look.to_s - ended_s,
+                speed: look.per_cpu_s / nearest_median(&base, at_s, NEAREST),
+                huge_speed: nearest_median(&gains, at_s, NEAREST_PAIRS),
+            };
+            ended_s = look.to_s;
+            moment
+        });
+        moments.collect()
+    }
+}
+
+/// Of values with their times, in order, the median of so many that are nearest to a time.
+fn nearest_median(timed: &[(f64, f64)], at_s: f64, count: usize) -> f64 {
+    let distance = |(time_s, _): &(f64, f64)| (time_s - at_s).abs();
+    let mut nearest = timed.to_vec();
+    nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let values: Vec<f64> = nearest
+        .iter()
+        .take(count)
+        .map(|(_, value)| *value)
+        .collect();
+    median(&values)
 }
 
 #[cfg(test)]
@@ -158,21 +206,34 @@ mod tests {
     }
 
     #[test]
-    fn what_slows_both_down_is_not_seen() {
-        // The machine is half as fast from 100 s on.
-        let speed = |at_s: f64| if at_s < 100.0 { 10.0 } else { 5.0 };
-        let yardstick: Vec<Look> = (0..40)
-            .map(|n| look(f64::from(n) * 5.0, speed(f64::from(n) * 5.0)))
-            .collect();
-        let times = (0..40).flat_map(|n| (1..5).map(move |step| f64::from(n * 5 + step)));
-        let program: Vec<Look> = times.map(|at_s| look(at_s, 2.0 * speed(at_s))).collect();
-        let moments = moments(&program, &yardstick);
-        assert_eq!(moments.len(), program.len());
+    fn what_slows_all_down_is_not_seen() {
+        // The machine is half as fast from 120 s on.
+        let speed = |at_s: f64| if at_s < 120.0 { 10.0 } else { 5.0 };
+        let every_6_s = (0..40).map(|n| f64::from(n) * 6.0);
+        let at = |shift_s: f64, times: f64| {
+            let times_s = every_6_s.clone().map(move |begin_s| begin_s + shift_s);
+            times_s
+                .map(|at_s| look(at_s, times * speed(at_s)))
+                .collect::<Vec<_>>()
+        };
+        let mut program: Vec<Look> = (2..6).flat_map(|step| at(f64::from(step), 2.0)).collect();
+        program.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
+        let looks = Looks {
+            program,
+            base: at(0.0, 1.0),
+            huge: at(1.0, 3.0),
+        };
+        let moments = looks.moments();
+        assert_eq!(moments.len(), 160);
         // Just around the change it is.
-        let apart = |moment: &&Moment| (moment.at_s - 100.0).abs() > 10.0;
+        let apart = |moment: &&Moment| (moment.at_s - 120.0).abs() > 12.0;
         let mut apart = moments.iter().filter(apart);
         assert!(apart.all(|moment| moment.speed == 2.0), "{moments:?}");
+        assert!(
+            moments.iter().all(|moment| moment.huge_speed == 3.0),
+            "{moments:?}"
+        );
         let all_s: f64 = moments.iter().map(|moment| moment.stands_for_s).sum();
-        assert!((all_s - 200.0).abs() < 1e-9, "{all_s}");
+        assert!((all_s - 240.0).abs() < 1e-9, "{all_s}");
     }
 }
