@@ -80,8 +80,8 @@ start() {
     selfcheck-debug) boot debug 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-kasan) boot kasan 300 -m 1536 -- sh ./selfcheck ;;
     selfcheck-minimal) boot minimal 300 -m 1536 -- sh ./selfcheck ;;
-    benchmarks) boot minimal 1800 -m 3072 -a init_on_alloc=0 -- sh ./benchmarks $rounds ;;
-    benchmarks-init) boot minimal 900 -m 3072 -a init_on_alloc=1 -- sh ./benchmarks 1 ;;
+    benchmarks) boot minimal 3600 -m 3072 -i -a "init_on_alloc=0 clearcpuid=erms" -- sh ./benchmarks $rounds ;;
+    benchmarks-init) boot minimal 1800 -m 3072 -i -a "init_on_alloc=1 clearcpuid=erms" -- sh ./benchmarks 1 ;;
     instructions) boot minimal 600 -m 1536 -i -- sh ./instructions ;;
     instructions-stock) boot stock 600 -m 1536 -i -- sh ./instructions ;;
     *) echo "test: no such run: $1" >&2; exit 2 ;;
