@@ -106,7 +106,8 @@ impl Minded {
         // A command is called what it is started as.
         let name = machine.state.join(NAME);
         let _ = std::os::unix::fs::symlink(HAWKEYE, &name);
-        let words = "workload hot-spot --mib 64 --hot-mib 16 --quiet --seconds 120";
+        // Far more than any TLB holds: its walks cost what promoting takes many times over, however they are estimated.
+        let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 120";
         let child = Command::new(name)
             .args(words.split_whitespace())
             .stdin(Stdio::null())
