@@ -24,9 +24,9 @@ HARMLESS = re.compile(r"lock_?dep.*(enabled|proving)|Lock dependency validator|\
 # Of the document: what is counted, and what an allocation still takes.
 COUNTED = """\
 Faults and start-ups: all instructions of a machine with one processor (QEMU's -icount), a nanosecond each, so that nothing that runs beside it and
-no noise is in them. Kernels clear memory with `rep stosb` where they can, which the emulator takes for an instruction a byte: 4,096
-for a base page, four to ten times the cycles that it takes a processor, against which everything else would be small. So these
-machines say that theirs has no fast `rep stosb` (`clearcpuid=erms`), and kernels clear eight bytes an instruction: 512 for a base page. By that a base
+no noise is in them. Kernels clear memory with `rep stosb` where they can, which the emulator takes for an instruction a byte: 4.1 us for a base page,
+where a processor takes 0.45 (the machine of docs/simulator.md) or 0.85 (the paper's), and everything else would be small against it. So these machines say
+that theirs has no fast `rep stosb` (`clearcpuid=erms`), and kernels clear eight bytes an instruction: 0.5 us for a base page. By that a base
 fault that clears has a tenth more than one that does not, and a huge one 35 times as much; the paper's Table 1 has a third more, and 36 times.
 
 Instructions of the allocator, in the table of that name:
