@@ -11,7 +11,7 @@
 #   selfcheck-debug          a device that lies about zeroing, which the debug check must find
 #   selfcheck-kasan          the same in the kernel with KASAN
 #   selfcheck-minimal        the same without the debug check: reading back must find it
-#   benchmarks               faults, start-ups and preference, the device off and on in turn
+#   benchmarks               faults and start-ups, counted, and preference, the device off and on in turn
 #   benchmarks-init          the same once with init_on_alloc=1
 #   instructions             of the allocator with the series, counted
 #   instructions-stock       and without
