@@ -3,12 +3,12 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::programs::speed::turn;
+use super::programs::speed::in_turn;
 use super::programs::{Kind, Program, idle_redis};
 use super::report::{Report, median};
 use super::systems::{Pace, System};
 use hawkeye_linux::process::rss_bytes;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -94,10 +94,14 @@ fn compare(
         subject.start(host, sizes.mib)?,
     ];
     let (alone_pid, pid) = (pair[0].pid(), pair[1].pid());
-    let before = ratios(&mut pair, sizes.turn, sizes.lengths[0])?;
+    let mut ratios = |all| {
+        let [alone, managed] = &mut pair;
+        in_turn(alone.as_mut(), managed.as_mut(), sizes.turn, all)
+    };
+    let before = ratios(sizes.lengths[0])?;
     let promoter = System::Hawkeye.promoter(host)?;
     let (during, promoting) = std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| ratios(&mut pair, sizes.turn, sizes.lengths[1]));
+        let measuring = scope.spawn(|| ratios(sizes.lengths[1]));
         let length = 2 * sizes.lengths[1];
         let promoting = promoter.promote(pid, Pace::Own, length, || measuring.is_finished());
         let during = measuring
@@ -120,19 +124,4 @@ fn compare(
         ),
     );
     Ok(())
-}
-
-/// The second's speed in shares of the first's, turn by turn.
-fn ratios(
-    pair: &mut [Box<dyn Program>; 2],
-    length: Duration,
-    all: Duration,
-) -> Result<Vec<f64>, BenchError> {
-    let begun = Instant::now();
-    let mut ratios = Vec::new();
-    while ratios.is_empty() || begun.elapsed() < all {
-        let first = turn(pair[0].as_mut(), length)?.per_cpu_s;
-        ratios.push(turn(pair[1].as_mut(), length)?.per_cpu_s / first);
-    }
-    Ok(ratios)
 }

@@ -21,18 +21,18 @@ use std::time::Duration;
 use subject::{Subject, subjects};
 use watch::{Watched, Yardsticks};
 
-/// With the same budget; where others wrote the program, the first two.
-const SAME: [System; 4] = [
+/// With the same budget; where others wrote the program, the first two. The last, under which nobody promotes, is how wrong all of this can be.
+const SAME: [System; 5] = [
     System::ThpPaced,
     System::Hawkeye,
     System::HawkeyeG,
     System::Ingens,
+    System::Base,
 ];
 /// At their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
 /// A program has recovered when it has so much of what huge pages can gain, in per cent.
 const RECOVERED_PERCENT: f64 = 80.0;
-const STEP: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -40,8 +40,8 @@ struct Sizes {
     regions_per_s: f64,
     /// Of the other one.
     length: Duration,
-    /// What comes before and after is measured in so many turns.
-    turns: usize,
+    /// What comes before and after is measured for so long.
+    around: Duration,
     /// Whether memory is fragmented first, which takes half a minute each time.
     fragmented: bool,
 }
@@ -64,13 +64,13 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => Sizes {
             regions_per_s: 32.0,
             length: Duration::from_secs(5),
-            turns: 3,
+            around: Duration::from_secs(1),
             fragmented: false,
         },
         Scale::Full => Sizes {
             regions_per_s: 32.0,
             length: Duration::from_secs(40),
-            turns: 11,
+            around: Duration::from_secs(12),
             fragmented: true,
         },
     };
@@ -90,7 +90,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work in turn with it, one under base pages and one all huge, each a turn in six: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, median of nine looks. Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work in turn with it, one under base pages and one all huge, each a turn in four of 0.1 s: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of eleven turns that never falls, as promotions are not undone. Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -198,21 +198,21 @@ fn race(
         program: program.as_mut(),
         yardsticks,
     };
-    let base = watched.over_base(STEP, sizes.turns)?;
+    let base = watched.over_base(sizes.around)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, subject.resident_bytes());
     if let Some(fragmented) = &fragmented {
         fragmented.let_compact(host)?;
     }
     let promoter = system.promoter(host)?;
-    let (promoting, moments) = watched.watch(STEP, |failed| {
+    let (promoting, moments) = watched.watch(|failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
     // What follows is what the gain is held against: nothing may keep it from being all huge.
     drop(fragmented);
     let huge_at_end = promote_all(pid)?;
-    let huge = watched.over_huge(STEP, sizes.turns)?;
+    let huge = watched.over_huge(sizes.around)?;
     let curve = Curve {
         base,
         huge,

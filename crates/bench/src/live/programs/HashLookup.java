@@ -8,7 +8,7 @@ import java.io.InputStreamReader;
  */
 public final class HashLookup {
     private static final int BATCH = 8192;
-    private static final long REPORT_NS = 100_000_000;
+    private static final long REPORT_NS = 20_000_000;
 
     /** Open addressing with linear probing; key and value side by side, 0 for an empty slot. Half full. */
     private final long[] slots;

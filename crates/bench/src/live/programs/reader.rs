@@ -15,7 +15,7 @@ pub(super) struct Reader {
 
 /// Starts a workload of ours, told to wait.
 pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader, BenchError> {
-    let words = format!("{words} --mib {mib} --pages base --report-ms 100 --wait");
+    let words = format!("{words} --mib {mib} --pages base --report-ms 20 --wait");
     Reader::ready(host.start(&words)?)
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static const uint64_t BATCH = 8192;
+static const double REPORT_S = 0.02;
 
 static std::mutex mutex;
 static std::condition_variable changed;
@@ -35,10 +36,13 @@ static void listen()
 	_exit(0);
 }
 
-static void await_go()
+// Whether it had to wait.
+static bool await_go()
 {
 	std::unique_lock<std::mutex> lock(mutex);
+	const bool paused = !going;
 	changed.wait(lock, [] { return going; });
+	return paused;
 }
 
 static uint64_t random_state = 0x9e3779b97f4a7c15;
@@ -85,7 +89,10 @@ int main(int, char **arguments)
 	double reported_at = begun;
 	uint64_t lookups = 0, reported = 0;
 	while (true) {
-		await_go();
+		if (await_go()) {
+			reported_at = now_s();
+			reported = lookups;
+		}
 		for (uint64_t i = 0; i < BATCH; i++) {
 			const bool hot = cold == 0 || below(100) < hot_questions_percent;
 			const uint64_t in_stretch = hot ? cold + below(stretch - cold) : below(cold);
@@ -98,7 +105,7 @@ int main(int, char **arguments)
 		}
 		lookups += BATCH;
 		const double now = now_s();
-		if (now - reported_at < 0.1)
+		if (now - reported_at < REPORT_S)
 			continue;
 		printf("{\"event\":\"rate\",\"elapsed_s\":%.9f,\"accesses\":%ju,\"accesses_per_s\":%.1f}\n", now - begun,
 		       (uintmax_t)lookups, (lookups - reported) / (now - reported_at));

@@ -26,7 +26,23 @@ pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchE
     speed
 }
 
-/// The same for programs that work at the same time.
+/// Turns of two programs, one after the other for so long, at least one of each: the second's speed in times the first's, by CPU time.
+pub fn in_turn(
+    first: &mut dyn Program,
+    second: &mut dyn Program,
+    length: Duration,
+    all: Duration,
+) -> Result<Vec<f64>, BenchError> {
+    let begun = Instant::now();
+    let mut ratios = Vec::new();
+    while ratios.is_empty() || begun.elapsed() < all {
+        let speed = turn(first, length)?.per_cpu_s;
+        ratios.push(turn(second, length)?.per_cpu_s / speed);
+    }
+    Ok(ratios)
+}
+
+/// Sets programs going that work at the same time, measures each, and has them pause.
 pub fn turn_together(
     programs: &mut [Box<dyn Program>],
     length: Duration,

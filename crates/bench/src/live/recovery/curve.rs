@@ -23,7 +23,7 @@ pub struct Curve {
 const LEAST_ACHIEVABLE_PERCENT: f64 = 2.0;
 
 /// Moments that a smoothed one is the median of.
-const SMOOTHED: usize = 9;
+const SMOOTHED: usize = 11;
 
 impl Curve {
     /// What huge pages can gain, in per cent: the median of all moments.
@@ -60,16 +60,17 @@ impl Curve {
         shares.collect()
     }
 
-    /// When that reached so many per cent for the first time, in seconds from the begin.
+    /// When that reached so many per cent, in seconds from the begin. Promotions are not undone, so that what looks like a fall is noise: by
+    /// the curve that never falls and is nearest to what was seen.
     pub fn reached_s(&self, percent: f64) -> Option<f64> {
-        let shares = self.shares_percent();
+        let shares = never_falling(&self.shares_percent());
         let found = shares.into_iter().find(|(_, share)| *share >= percent);
         found.map(|(at_s, _)| at_s)
     }
 
-    /// Share of the achievable gain at the end, in per cent.
+    /// Share of the achievable gain at the end, in per cent, by the same curve.
     pub fn end_percent(&self) -> f64 {
-        self.shares_percent()
+        never_falling(&self.shares_percent())
             .last()
             .map_or(0.0, |(_, share)| *share)
     }
@@ -87,6 +88,29 @@ impl Curve {
             .sum();
         saved_s * 1e3 / self.promoted as f64
     }
+}
+
+/// Isotonic regression, by pooling neighbours that fall: the values that never fall with the least squared distance.
+fn never_falling(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    // Pools: the sum, and of how many.
+    let mut pools: Vec<(f64, usize)> = Vec::new();
+    let mean = |(sum, count): (f64, usize)| sum / count as f64;
+    for (_, value) in points {
+        let mut pool = (*value, 1);
+        while let Some(before) = pools
+            .last()
+            .copied()
+            .filter(|before| mean(*before) > mean(pool))
+        {
+            pools.pop();
+            pool = (pool.0 + before.0, pool.1 + before.1);
+        }
+        pools.push(pool);
+    }
+    let values = pools
+        .into_iter()
+        .flat_map(|pool| std::iter::repeat_n(mean(pool), pool.1));
+    points.iter().map(|(at, _)| *at).zip(values).collect()
 }
 
 #[cfg(test)]
@@ -134,6 +158,27 @@ mod tests {
         let mut noisy = curve(20.0, 1);
         noisy.moments[7].speed = 3.0;
         assert_eq!(noisy.reached_s(50.0), None);
+    }
+
+    #[test]
+    fn a_fast_while_that_ends_is_no_recovery() {
+        let mut noisy = curve(20.0, 1);
+        for moment in &mut noisy.moments[..8] {
+            moment.speed = 2.0;
+        }
+        assert_eq!(noisy.reached_s(80.0), None);
+    }
+
+    #[test]
+    fn what_falls_is_pooled() {
+        let values = [1.0, 4.0, 2.0, 0.0, 6.0, 5.0, 7.0];
+        let points: Vec<(f64, f64)> = values.map(|value| (value, value)).to_vec();
+        let fitted = never_falling(&points).into_iter().map(|(_, value)| value);
+        assert_eq!(
+            fitted.collect::<Vec<_>>(),
+            [1.0, 2.0, 2.0, 2.0, 5.5, 5.5, 7.0]
+        );
+        assert!(never_falling(&[]).is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::live::BenchError;
 use crate::live::programs::Program;
-use crate::live::programs::speed::{measure, turn};
+use crate::live::programs::speed::{in_turn, turn};
 use crate::live::report::median;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ pub(super) struct Watched<'a> {
 /// The program at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Seconds since watching began, in the middle of what was timed.
+    /// Seconds since watching began, in the middle of the turn.
     pub at_s: f64,
-    /// So many seconds of watching it stands for: what was timed, and the others' turns before it.
+    /// So many seconds of watching it stands for: its turn, and what came between the one before and it.
     pub stands_for_s: f64,
     /// How many times as fast as the one under base pages, by operations per second of CPU time.
     pub speed: f64,
@@ -33,15 +33,14 @@ pub struct Moment {
     pub huge_speed: f64,
 }
 
-/// The program is looked at so many times for each look at the others.
-const LOOKS: usize = 4;
-
-/// Looks at the others, the nearest in time, of which one is held against the median; and of those that tell what all huge gains, which
-/// changes more slowly.
-const NEAREST: usize = 5;
+/// As short as the programs' counting allows: what slows the machine down comes and goes within seconds.
+const TURN: Duration = Duration::from_millis(100);
+/// A turn of the program is held against so many turns of the one under base pages, the nearest in time: one before and one after.
+const NEAREST: usize = 2;
+/// What all huge gains is told by so many turns, as it changes more slowly.
 const NEAREST_PAIRS: usize = 11;
 
-/// Something timed.
+/// A turn.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     from_s: f64,
@@ -56,23 +55,24 @@ impl Look {
 }
 
 impl Watched<'_> {
-    /// How many times as fast as the one under base pages the program is: the median of so many turns of both.
-    pub(super) fn over_base(&mut self, length: Duration, turns: usize) -> Result<f64, BenchError> {
-        compare(self.program, self.yardsticks.base.as_mut(), length, turns)
+    /// How many times as fast as the one under base pages the program is: the median of turns for so long.
+    pub(super) fn over_base(&mut self, all: Duration) -> Result<f64, BenchError> {
+        let base = self.yardsticks.base.as_mut();
+        Ok(median(&in_turn(base, self.program, TURN, all)?))
     }
 
     /// The same over the one that is all huge.
-    pub(super) fn over_huge(&mut self, length: Duration, turns: usize) -> Result<f64, BenchError> {
-        compare(self.program, self.yardsticks.huge.as_mut(), length, turns)
+    pub(super) fn over_huge(&mut self, all: Duration) -> Result<f64, BenchError> {
+        let huge = self.yardsticks.huge.as_mut();
+        Ok(median(&in_turn(huge, self.program, TURN, all)?))
     }
 
-    /// Watches, `step` after `step`, until `work` is done. `work` may look at the flag, which says that watching has failed.
+    /// Watches, turn by turn, until `work` is done. `work` may look at the flag, which says that watching has failed.
     ///
     /// # Errors
     /// Those of `work`, or the programs could not be watched.
     pub(super) fn watch<T>(
         &mut self,
-        step: Duration,
         work: impl FnOnce(&AtomicBool) -> Result<T, BenchError>,
     ) -> Result<(T, Vec<Moment>), BenchError> {
         /// Says that it is over, also where the work panics.
@@ -85,7 +85,7 @@ impl Watched<'_> {
         let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| {
-                let watched = self.looks(step, &over);
+                let watched = self.looks(&over);
                 failed.store(watched.is_err(), Ordering::Relaxed);
                 watched
             });
@@ -100,11 +100,11 @@ impl Watched<'_> {
         })
     }
 
-    fn looks(&mut self, step: Duration, over: &AtomicBool) -> Result<Looks, BenchError> {
+    fn looks(&mut self, over: &AtomicBool) -> Result<Looks, BenchError> {
         let begun = Instant::now();
         let look = |program: &mut dyn Program| -> Result<Look, BenchError> {
             let from_s = begun.elapsed().as_secs_f64();
-            let per_cpu_s = measure(program, step)?.per_cpu_s;
+            let per_cpu_s = turn(program, TURN)?.per_cpu_s;
             Ok(Look {
                 from_s,
                 to_s: begun.elapsed().as_secs_f64(),
@@ -115,33 +115,12 @@ impl Watched<'_> {
         while !over.load(Ordering::Relaxed) {
             let Yardsticks { base, huge } = self.yardsticks;
             for (yardstick, seen) in [(base, &mut looks.base), (huge, &mut looks.huge)] {
-                yardstick.go()?;
                 seen.push(look(yardstick.as_mut())?);
-                yardstick.stop()?;
-            }
-            self.program.go()?;
-            for _ in 0..LOOKS {
                 looks.program.push(look(self.program)?);
             }
-            self.program.stop()?;
         }
         Ok(looks)
     }
-}
-
-fn compare(
-    program: &mut dyn Program,
-    yardstick: &mut dyn Program,
-    length: Duration,
-    turns: usize,
-) -> Result<f64, BenchError> {
-    let ratios: Result<Vec<f64>, BenchError> = (0..turns)
-        .map(|_| {
-            let yardstick = turn(yardstick, length)?.per_cpu_s;
-            Ok(turn(program, length)?.per_cpu_s / yardstick)
-        })
-        .collect();
-    Ok(median(&ratios?))
 }
 
 /// All that was timed.
@@ -209,24 +188,24 @@ mod tests {
     fn what_slows_all_down_is_not_seen() {
         // The machine is half as fast from 120 s on.
         let speed = |at_s: f64| if at_s < 120.0 { 10.0 } else { 5.0 };
-        let every_6_s = (0..40).map(|n| f64::from(n) * 6.0);
+        let every_4_s = (0..60).map(|n| f64::from(n) * 4.0);
         let at = |shift_s: f64, times: f64| {
-            let times_s = every_6_s.clone().map(move |begin_s| begin_s + shift_s);
+            let times_s = every_4_s.clone().map(move |begin_s| begin_s + shift_s);
             times_s
                 .map(|at_s| look(at_s, times * speed(at_s)))
                 .collect::<Vec<_>>()
         };
-        let mut program: Vec<Look> = (2..6).flat_map(|step| at(f64::from(step), 2.0)).collect();
+        let mut program: Vec<Look> = [at(1.0, 2.0), at(3.0, 2.0)].concat();
         program.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
         let looks = Looks {
             program,
             base: at(0.0, 1.0),
-            huge: at(1.0, 3.0),
+            huge: at(2.0, 3.0),
         };
         let moments = looks.moments();
-        assert_eq!(moments.len(), 160);
+        assert_eq!(moments.len(), 120);
         // Just around the change it is.
-        let apart = |moment: &&Moment| (moment.at_s - 120.0).abs() > 12.0;
+        let apart = |moment: &&Moment| (moment.at_s - 120.0).abs() > 4.0;
         let mut apart = moments.iter().filter(apart);
         assert!(apart.all(|moment| moment.speed == 2.0), "{moments:?}");
         assert!(

@@ -52,7 +52,7 @@ const CONNECTIONS: usize = 16;
 /// Questions in flight on each.
 const PIPELINE: usize = 16;
 /// Answers are counted aloud so often.
-const REPORT: Duration = Duration::from_millis(100);
+const REPORT: Duration = Duration::from_millis(20);
 
 /// Stores all values, then asks while it is told to.
 pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<(), WorkloadError> {

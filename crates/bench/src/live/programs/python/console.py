@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-REPORT_S = 0.1
+REPORT_S = 0.02
 
 
 def _say(event, **fields):
