@@ -24,7 +24,7 @@ pub(super) struct Subject {
     mib: u64,
 }
 
-/// One of ours with its hot tenth at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for a
+/// One of ours with its hot seventh at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for a
 /// tenth that lies in ten places of memory. The others gain too little to see a share of it (`hawkeye bench --live programs`).
 pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
     let ours = |mib, words| Subject {
@@ -43,7 +43,7 @@ pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
     match scale {
         Scale::Quick => vec![ours(256, "chase --hot-mib 32 --hot-percent 99")],
         Scale::Full => vec![
-            ours(5120, "chase --hot-mib 512 --hot-percent 99"),
+            ours(5120, "chase --hot-mib 768 --hot-percent 99"),
             others(Kind::Redis),
             others(Kind::Memcached),
             others(Kind::JavaHashMap),
