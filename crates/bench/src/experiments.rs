@@ -4,7 +4,7 @@ mod outcome;
 mod results;
 
 pub use outcome::Outcome;
-pub use results::{FIGURES, Results};
+pub use results::{FIGURES, Results, Written, document};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{TABLES, Table};

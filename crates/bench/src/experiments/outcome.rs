@@ -1,6 +1,7 @@
 //! What came of an experiment.
 
 use crate::live::Report;
+use crate::live::report::Managing;
 use crate::plot::{Content, Figure, Panel};
 use crate::simulated::paper::{PaperReport, Published};
 use serde::Serialize;
@@ -34,6 +35,14 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
+    /// What managing took in it.
+    pub fn managing(&self) -> Managing {
+        self.live
+            .as_ref()
+            .map(|report| report.managing)
+            .unwrap_or_default()
+    }
+
     /// As the experiment has it drawn, then as bars, a panel for each unit; `None` where it has no figures.
     pub fn figure(&self) -> Option<Figure> {
         let mut bars = Bars::default();

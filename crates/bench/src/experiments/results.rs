@@ -1,9 +1,8 @@
-//! Results with where they are from, as a document.
+//! Results with where they are from, and the document of them.
 
 use super::Outcome;
 use crate::live::report::Managing;
 use serde::Serialize;
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -28,7 +27,36 @@ pub struct Results {
     pub outcomes: Vec<Outcome>,
 }
 
+/// What was written of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// Its section of the document.
+    pub section: String,
+    /// What managing took in it.
+    pub managing: Managing,
+}
+
 impl Results {
+    /// An outcome as a section in Markdown.
+    pub fn section(&self, outcome: &Outcome) -> String {
+        let name = outcome.name;
+        let commit = self.commit.as_deref().unwrap_or("unknown");
+        let mut text = format!(
+            "## {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
+            self.date,
+            self.machine,
+            self.kernel,
+            if self.quick { ", short form" } else { "" },
+        );
+        if let Some(line) = outcome.managing().line() {
+            text += &format!("\n{line}\n");
+        }
+        if outcome.figure().is_some() {
+            text += &format!("\n![{name}]({FIGURES}/{name}.svg)\n");
+        }
+        text
+    }
+
     /// Of this machine, now; without any outcome yet.
     pub fn here(quick: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -81,43 +109,18 @@ fn said_by(program: &str, args: &[&str]) -> Option<String> {
     (output.status.success() && !said.is_empty()).then(|| said.to_owned())
 }
 
-/// As Markdown.
-impl fmt::Display for Results {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let commit = self.commit.as_deref().unwrap_or("unknown");
-        writeln!(f, "# Results\n")?;
-        writeln!(
-            f,
-            "Printed by `hawkeye bench{}` on {}: {}, Linux {}, commit {commit}.",
-            if self.quick { " --quick" } else { "" },
-            self.date,
-            self.machine,
-            self.kernel
-        )?;
-        for outcome in &self.outcomes {
-            let name = outcome.name;
-            writeln!(f, "\n## {name}\n\n```\n{outcome}```")?;
-            if outcome.figure().is_some() {
-                writeln!(f, "\n![{name}]({FIGURES}/{name}.svg)")?;
-            }
-        }
-        let mut managing = Managing::default();
-        for report in self
-            .outcomes
-            .iter()
-            .filter_map(|outcome| outcome.live.as_ref())
-        {
-            managing.join(&report.managing);
-        }
-        if let Some(mean_percent) = managing.mean_percent() {
-            writeln!(
-                f,
-                "\nManagers with default settings took {mean_percent:.2} % of a core on average over {:.0} s, at worst {:.2} % in one run.",
-                managing.wall_s, managing.worst_percent
-            )?;
-        }
-        Ok(())
+/// The document: what was written of each experiment, and what managing took in all of them.
+pub fn document(written: &[Written]) -> String {
+    let mut text = "# Results\n\nWritten by `hawkeye bench --out FOLDER`. An experiment that is done again takes the place of what it had.\n".to_owned();
+    let mut managing = Managing::default();
+    for one in written {
+        text += &format!("\n{}", one.section);
+        managing.join(&one.managing);
     }
+    if let Some(line) = managing.line() {
+        text += &format!("\n## All of them\n\n{line}\n");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -138,15 +141,26 @@ mod tests {
             simulated: None,
             took_s: 3.0,
         });
-        let text = results.to_string();
-        for part in [
-            "hawkeye bench --quick",
-            &results.kernel,
-            "## steady",
-            "of a core",
-        ] {
-            assert!(text.contains(part), "{text}");
+        let section = results.section(&results.outcomes[0]);
+        for part in ["short form", &results.kernel, "## steady", "of a core"] {
+            assert!(section.contains(part), "{section}");
         }
+    }
+
+    #[test]
+    fn what_managing_took_is_summed_up() {
+        let written = |cpu_s, worst_percent| Written {
+            section: "## one\n".to_owned(),
+            managing: Managing {
+                cpu_s,
+                wall_s: 100.0,
+                worst_percent,
+            },
+        };
+        let text = document(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        let line = "2.00 % of a core on average over 200 s, at worst 4.50 % in one run";
+        assert!(text.contains(line), "{text}");
+        assert!(!document(&[]).contains("All of them"));
     }
 
     #[test]

@@ -133,12 +133,11 @@ fn tell(
     let server = RedisServer::start("figure-1", |command| group.around(&command))?;
     let pid = server.pid();
     let story = Mutex::new(Story::default());
+    let promoter = system.promoter(host)?;
     std::thread::scope(|scope| {
         let phases = scope.spawn(|| phases(server, sizes, &story));
         let enough = || phases.is_finished();
-        let promoting = system
-            .promoter(host)?
-            .promote(pid, Pace::Own, AT_MOST, enough)?;
+        let promoting = promoter.promote(pid, Pace::Own, AT_MOST, enough)?;
         if system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }

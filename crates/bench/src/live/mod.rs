@@ -21,6 +21,7 @@ mod managed;
 pub mod many_processes;
 pub mod no_gain;
 pub mod one_tib;
+mod polling;
 mod primitives;
 mod probe;
 pub mod programs;
@@ -43,7 +44,7 @@ pub use cgroup::MemoryCgroup;
 pub use error::BenchError;
 pub use host::Host;
 pub use managed::{Managed, is_known, manage, manage_all};
-pub use report::{Report, Row};
+pub use report::{Managing, Report, Row};
 
 /// How long and how large the experiments are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Figures, as a table for people and as JSON.
 
 use crate::plot::Panel;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Report {
 }
 
 /// CPU that managers took, with settings as they are by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Managing {
     /// All managers' CPU time, in seconds.
     pub cpu_s: f64,
@@ -78,9 +78,16 @@ impl Managing {
         self.worst_percent = self.worst_percent.max(other.worst_percent);
     }
 
-    /// CPU on average, in per cent of a core; `None` where nobody managed.
-    pub fn mean_percent(&self) -> Option<f64> {
-        (self.wall_s > 0.0).then(|| self.cpu_s * 100.0 / self.wall_s)
+    /// All of that as a sentence; `None` where nobody managed.
+    pub fn line(&self) -> Option<String> {
+        (self.wall_s > 0.0).then(|| {
+            format!(
+                "Managers with default settings took {:.2} % of a core on average over {:.0} s, at worst {:.2} % in one run.",
+                self.cpu_s * 100.0 / self.wall_s,
+                self.wall_s,
+                self.worst_percent,
+            )
+        })
     }
 }
 

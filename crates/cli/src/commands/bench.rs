@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use hawkeye_bench::experiments::{self, Experiment, Outcome, Results};
-use hawkeye_bench::live::{Host, Scale};
+use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Written};
+use hawkeye_bench::live::{Host, Managing, Scale};
 use hawkeye_bench::simulated::paper::{self, Table};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Write results.md into a folder after each experiment, and JSON and SVG of it into `results` there.
+    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and all that is there into results.md.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -89,11 +89,12 @@ impl Bench {
                     if !self.json {
                         println!("{outcome}");
                     }
-                    results.outcomes.push(outcome);
-                    if let (Some(folder), Some(outcome)) = (&self.out, results.outcomes.last()) {
-                        write_outcome(&folder.join(experiments::FIGURES), outcome)?;
-                        write(&folder.join("results.md"), &results.to_string())?;
+                    if let Some(folder) = &self.out {
+                        let section = results.section(&outcome);
+                        write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
+                        write_document(folder)?;
                     }
+                    results.outcomes.push(outcome);
                 }
                 Err(error) => {
                     eprintln!("hawkeye: {} could not be done: {error}", experiment.name);
@@ -165,14 +166,36 @@ impl Bench {
     }
 }
 
-fn write_outcome(folder: &Path, outcome: &Outcome) -> Result<()> {
-    let json = serde_json::to_string_pretty(outcome)?;
-    write(&folder.join(format!("{}.json", outcome.name)), &json)?;
+fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> {
+    let file = |kind| folder.join(format!("{}.{kind}", outcome.name));
+    write(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
+    write(&file("md"), section)?;
     if let Some(figure) = outcome.figure() {
-        let svg = folder.join(format!("{}.svg", outcome.name));
-        write(&svg, &figure.to_svg()?)?;
+        write(&file("svg"), &figure.to_svg()?)?;
     }
     Ok(())
+}
+
+/// Of all experiments that were ever written into the folder.
+fn write_document(folder: &Path) -> Result<()> {
+    let mut written = Vec::new();
+    for experiment in experiments::all() {
+        let read = |kind| {
+            let file = format!("{}.{kind}", experiment.name);
+            fs::read_to_string(folder.join(experiments::FIGURES).join(file))
+        };
+        let (Ok(section), Ok(json)) = (read("md"), read("json")) else {
+            continue;
+        };
+        let json: serde_json::Value = serde_json::from_str(&json)
+            .with_context(|| format!("{}.json is not what was written", experiment.name))?;
+        let managing = match &json["live"]["managing"] {
+            serde_json::Value::Null => Managing::default(),
+            found => serde_json::from_value(found.clone())?,
+        };
+        written.push(Written { section, managing });
+    }
+    write(&folder.join("results.md"), &experiments::document(&written))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
