@@ -127,6 +127,7 @@ mod tests {
             regions: (0..regions).map(|at| huge(at, true)).collect(),
             first_touches: 0,
             overhead: None,
+            walks_seen: 1.0,
             cpu_cores: 1.0,
             terms: Terms {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),

@@ -96,6 +96,9 @@ pub struct ProcessSample {
     pub faults: Option<u64>,
     /// What translation costs it, where that could be found out.
     pub overhead: Option<Overhead>,
+    /// Of its regions under base pages, the share whose page walks were seen lately (over 0, at most 1): a large process is not
+    /// looked at whole at once.
+    pub walks_seen: f64,
     /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
     pub cpu_cores: f64,
     /// What the machine's rules say about it.
@@ -113,9 +116,21 @@ impl ProcessSample {
             first_touches: 0,
             faults: None,
             overhead: None,
+            walks_seen: 1.0,
             cpu_cores: 1.0,
             terms: Terms::default(),
         }
+    }
+
+    /// Whether there is more to see of it than was seen, and that is worth the looks: what could be saved is enough for promotions.
+    pub fn is_worth_another_look(&self) -> bool {
+        /// Programs grow and shrink meanwhile.
+        const NEARLY_ALL: f64 = 0.95;
+        let least = self.terms.least_gain_percent();
+        let worth = self
+            .overhead
+            .is_some_and(|it| it.savable_percent() >= least);
+        worth && self.walks_seen < NEARLY_ALL
     }
 
     /// Memory in the sampled regions, in bytes.

@@ -2,6 +2,7 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
+use crate::policies::HawkeyePmu;
 use serde::{Deserialize, Serialize};
 
 /// The terms on which a process is managed.
@@ -25,6 +26,12 @@ pub struct Terms {
 impl Terms {
     /// The heaviest weight: beyond it everybody else may as well be excluded.
     const MAX_WEIGHT: f64 = 1000.0;
+
+    /// Under this overhead nothing is promoted, in per cent.
+    pub fn least_gain_percent(self) -> f64 {
+        self.min_gain_percent
+            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT)
+    }
 
     /// Checks values that a person gave.
     ///

@@ -56,6 +56,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 regions: regions.clone(),
                 first_touches: 0,
                 overhead: None,
+                walks_seen: 1.0,
                 cpu_cores: 1.0,
                 outside: OutsideRegions::default(),
                 faults: None,

@@ -51,6 +51,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
         regions: (0..regions).map(region).collect(),
         first_touches: 0,
         overhead: (pid % 2 == 0).then_some(exact),
+        walks_seen: 1.0,
         cpu_cores: 0.75,
         terms: Terms::default(),
     }

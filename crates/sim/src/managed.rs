@@ -197,6 +197,7 @@ impl Machine for SimMachine {
             first_touches: touches(source, &regions),
             regions,
             overhead,
+            walks_seen: 1.0,
             cpu_cores: 1.0,
             terms,
         })

@@ -204,16 +204,15 @@ fn race(
     let base = watched.over_base(sizes.around)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, subject.resident_bytes());
-    if let Some(fragmented) = &fragmented {
-        fragmented.let_compact(host)?;
-    }
     let promoter = system.promoter(host)?;
     let (promoting, moments) = watched.watch(|failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
     // What follows is what the gain is held against: nothing may keep it from being all huge.
-    drop(fragmented);
+    if let Some(fragmented) = fragmented {
+        fragmented.end(host)?;
+    }
     let huge_at_end = promote_all(pid)?;
     let huge = watched.over_huge(sizes.around)?;
     let curve = Curve {

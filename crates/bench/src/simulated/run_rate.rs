@@ -117,7 +117,7 @@ fn estimate(
     let regions: Vec<_> = run.regions().collect();
     let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);
     let settings = ProbeSettings::for_first_touch(Duration::ZERO);
-    let mut probe = Probe::new(regions, settings, 7);
+    let mut probe = Probe::new(regions, settings, 7, |_| 0);
     while let Some(plan) = probe.next_round() {
         let round = plan.regions;
         run.clear(&round, true);

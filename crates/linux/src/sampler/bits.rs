@@ -111,7 +111,8 @@ impl AccessBits {
         }
         let regions = self.regions(member, target, calls)?;
         let seed = member.walks.next_seed();
-        let probing = Probing::new(&regions, settings, self.first_touch_cost, seed);
+        let seen = |region| member.walks.last_seen(region);
+        let probing = Probing::new(&regions, settings, self.first_touch_cost, seed, seen);
         member.walks.probing = Some(probing);
         Ok(())
     }

@@ -154,6 +154,7 @@ impl Sampler {
         let mut regions = Vec::new();
         let mut source = CoverageSource::Population;
         let mut first_touches = 0;
+        let mut walks_seen = 1.0;
         match (self, &member.target) {
             (Self::AccessBits(bits), Some(target)) => {
                 let timed = |took| calls.note(took);
@@ -164,10 +165,11 @@ impl Sampler {
                     first_touches = regions.iter().map(run_rate::first_touches_of).sum();
                 }
                 if bits.walk_costs.is_some() {
-                    let probed = member.walks.apply(&mut regions);
+                    let known = member.walks.apply(&mut regions);
+                    walks_seen = known.seen;
                     // Nothing but the probed regions was ever cleared.
                     if !member.all_cleared {
-                        first_touches = probed;
+                        first_touches = known.first_touches;
                     }
                 }
             }
@@ -187,6 +189,7 @@ impl Sampler {
             regions,
             first_touches,
             overhead: member.walks.overhead,
+            walks_seen,
             cpu_cores: member.walks.cpu_cores.unwrap_or(1.0),
             terms: Terms::default(),
         })

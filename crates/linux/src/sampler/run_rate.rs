@@ -26,6 +26,8 @@ pub struct Probing {
     probe: Probe,
     estimator: Estimator,
     round: Option<Round>,
+    /// How many there are to be probed, in as many windows as it takes.
+    regions: usize,
 }
 
 /// What probing has shown of a process, window by window.
@@ -45,10 +47,19 @@ pub struct Walks {
     cpu: Option<(Duration, Duration)>,
 }
 
+/// What is known of a sample's regions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Applied {
+    /// First touches since the last clear of those that were cleared in the last window.
+    pub first_touches: u64,
+    /// Of those under base pages, the share that was seen lately; 1 where nothing is known of any.
+    pub seen: f64,
+}
+
 /// A process that has used less of a core than this since its last window has nothing to show.
 const IDLE_CORES: f64 = 0.002;
 
-/// What was seen of a region is forgotten after so many windows.
+/// What was seen of a region is forgotten after so many windows, or when all could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
 
 impl Walks {
@@ -79,33 +90,49 @@ impl Walks {
         let Some(probing) = self.probing.take() else {
             return false;
         };
+        let all = probing.regions;
         let estimate = probing.finish(costs);
         self.windows += 1;
         let window = self.windows;
+        let whole = all.div_ceil(estimate.walks.len().max(1)) as u64;
+        let remembered = REMEMBERED_WINDOWS.max(2 * whole);
         self.overhead = estimate.overhead;
         self.cpu_cores = Some(estimate.cpu_cores);
         self.regions
-            .retain(|_, (_, seen)| *seen + REMEMBERED_WINDOWS > window);
+            .retain(|_, (_, seen)| *seen + remembered > window);
         let new = estimate.walks.into_iter();
         self.regions
             .extend(new.map(|(region, walks)| (region, (walks, window))));
         true
     }
 
-    /// Puts what is known into a sample's regions; returns the first touches since the last clear of
-    /// those that were cleared in the last window.
-    pub fn apply(&self, regions: &mut [RegionSample]) -> u64 {
-        let mut first_touches = 0;
-        for sample in regions {
+    /// The window that last showed a region; 0 for none.
+    pub fn last_seen(&self, region: RegionAddr) -> u64 {
+        self.regions.get(&region).map_or(0, |(_, window)| *window)
+    }
+
+    /// Puts what is known into a sample's regions.
+    pub fn apply(&self, regions: &mut [RegionSample]) -> Applied {
+        let (mut first_touches, mut base, mut seen) = (0, 0, 0);
+        for sample in regions.iter_mut().filter(|sample| sample.present > 0) {
+            base += u64::from(!sample.is_huge());
             let Some((walks, window)) = self.regions.get(&sample.region) else {
                 continue;
             };
+            seen += u64::from(!sample.is_huge());
             sample.walks_per_s = *walks;
             if *window == self.windows {
                 first_touches += first_touches_of(sample);
             }
         }
-        first_touches
+        Applied {
+            first_touches,
+            seen: if seen == 0 {
+                1.0
+            } else {
+                seen as f64 / base as f64
+            },
+        }
     }
 }
 
@@ -132,19 +159,21 @@ struct Round {
 }
 
 impl Probing {
-    /// Will probe `regions`, as they were last read.
+    /// Will probe `regions`, as they were last read; `seen` says which window last showed one (0: none).
     pub fn new(
         regions: &[RegionSample],
         settings: ProbeSettings,
         first_touch: Duration,
         seed: u64,
+        seen: impl Fn(RegionAddr) -> u64,
     ) -> Self {
         let present = regions.iter().filter(|r| r.present > 0);
         let huge = present.clone().filter(|r| r.is_huge()).count() as u64;
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
         Self {
             estimator: Estimator::new(all.len() as u64 - huge, huge, first_touch),
-            probe: Probe::new(all, settings, seed),
+            regions: all.len(),
+            probe: Probe::new(all, settings, seed, seen),
             round: None,
         }
     }
@@ -232,7 +261,7 @@ pub(crate) fn probe_once(
     seed: u64,
 ) -> Result<Estimate, LinuxError> {
     let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
-    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed);
+    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut calls = CallTimes::default();
     while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls)? {
         std::thread::sleep(wait);

@@ -42,6 +42,9 @@ enum State {
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 
+/// What was not seen of a large process is looked at so many windows after, at the soonest.
+const MORE_AFTER: u32 = 5;
+
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
 /// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
@@ -88,7 +91,7 @@ impl Sampling {
         let grown = rss_bytes > self.rss_then + self.rss_then / 2 + GROWTH_BYTES;
         let rested = self
             .last_window
-            .is_none_or(|last| now >= last + settings.window * 5);
+            .is_none_or(|last| now >= last + settings.window * MORE_AFTER);
         if let State::Idle { next } = &mut self.state {
             if grown && settled && rested {
                 *next = (*next).min(now.max(self.not_before));
@@ -252,12 +255,15 @@ impl<M: Machine> Manager<M> {
         else {
             return;
         };
-        self.observe(now, &open);
+        let more_to_see = self.observe(now, &open);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
-        let base = if self.policy.needs().accesses() {
-            self.settings.period
-        } else {
+        let needs = self.policy.needs();
+        let base = if !needs.accesses() {
             self.settings.period.min(POPULATION_PERIOD)
+        } else if more_to_see && !needs.coverage() {
+            self.settings.period.min(self.settings.window * MORE_AFTER)
+        } else {
+            self.settings.period
         };
         let own = self
             .settings
@@ -277,8 +283,8 @@ impl<M: Machine> Manager<M> {
         self.sampling.last_window = Some(now);
     }
 
-    /// Reads the processes and shows them to all who decide.
-    fn observe(&mut self, now: Duration, processes: &[ProcessId]) {
+    /// Reads the processes and shows them to all who decide. Returns whether one of them is worth another look soon.
+    fn observe(&mut self, now: Duration, processes: &[ProcessId]) -> bool {
         let observation = self.read(now, processes);
         for sample in &observation.processes {
             let event = Event::Sampled {
@@ -302,8 +308,11 @@ impl<M: Machine> Manager<M> {
         }
         self.guard.note_listed(now);
         self.recovered.observe(&observation);
+        let worth = ProcessSample::is_worth_another_look;
+        let more_to_see = observation.processes.iter().any(worth);
         self.viewing.keep(observation);
         self.choose_fault_sizes(now);
+        more_to_see
     }
 
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {

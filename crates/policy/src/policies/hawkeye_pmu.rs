@@ -35,10 +35,7 @@ impl Member {
     fn rank(&self) -> Option<f64> {
         self.map.highest_bucket()?;
         let percent = self.overhead?.percent;
-        let least = self
-            .terms
-            .min_gain_percent
-            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
+        let least = self.terms.least_gain_percent();
         (percent >= least).then_some(percent * self.terms.weight)
     }
 }
@@ -169,9 +166,7 @@ pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<St
     let Some(overhead) = overhead else {
         return Some("its overhead isn't known: it hardly ran, or was not measured yet".into());
     };
-    let least = terms
-        .min_gain_percent
-        .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
+    let least = terms.least_gain_percent();
     // What is no number is not at least anything either.
     let worth = overhead.percent >= least;
     (!worth).then(|| {

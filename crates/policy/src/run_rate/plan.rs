@@ -1,6 +1,7 @@
 //! Which regions are looked at, how long, and when it is enough.
 
 use crate::page::{PAGES_PER_REGION, RegionAddr};
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// How a process is probed.
@@ -77,9 +78,19 @@ pub struct RoundPlan {
 }
 
 impl Probe {
-    /// Will look at `regions` in an order that `seed` decides.
-    pub fn new(mut regions: Vec<RegionAddr>, settings: ProbeSettings, seed: u64) -> Self {
+    /// Will look at `regions` in an order that `seed` decides; where they are only compared, at those first that were seen longest ago,
+    /// by the number of the window (0: never).
+    pub fn new(
+        mut regions: Vec<RegionAddr>,
+        settings: ProbeSettings,
+        seed: u64,
+        seen: impl Fn(RegionAddr) -> u64,
+    ) -> Self {
         shuffle(&mut regions, seed);
+        // The process's rate takes regions at random.
+        let for_rate = settings.rate_rounds as usize * settings.rate_regions;
+        let compared = regions.len().saturating_sub(for_rate);
+        regions[..compared].sort_by_key(|region| Reverse(seen(*region)));
         Self {
             regions,
             settings,
@@ -131,6 +142,7 @@ mod tests {
     use super::*;
     use crate::testing::region;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     #[test]
     fn a_small_process_is_through_in_one_round() {
@@ -138,11 +150,33 @@ mod tests {
             (0..5).map(region).collect(),
             ProbeSettings::for_first_touch(INTERCEPTED),
             7,
+            |_| 0,
         );
         let round = probe.next_round().expect("a round");
         assert_eq!(round.regions, (0..5).map(region).collect::<Vec<_>>());
         assert!(round.for_rate);
         assert_eq!(probe.next_round(), None);
+    }
+
+    #[test]
+    fn what_was_seen_longest_ago_is_compared_first() {
+        let settings = ProbeSettings::for_first_touch(INTERCEPTED);
+        let count = 3000;
+        let mut windows: HashMap<RegionAddr, u64> = HashMap::new();
+        for window in 1..=3 {
+            let seen = windows.clone();
+            let mut probe = Probe::new(
+                (0..count).map(region).collect(),
+                settings,
+                window,
+                |region| seen.get(&region).copied().unwrap_or(0),
+            );
+            while let Some(round) = probe.next_round() {
+                windows.extend(round.regions.into_iter().map(|region| (region, window)));
+            }
+        }
+        // 1280 are compared in a window.
+        assert_eq!(windows.len() as u64, count);
     }
 
     #[test]
@@ -158,7 +192,7 @@ mod tests {
             count in 0u64..5000, seed in any::<u64>(),
         ) {
             let settings = ProbeSettings::for_first_touch(INTERCEPTED);
-            let mut probe = Probe::new((0..count).map(region).collect(), settings, seed);
+            let mut probe = Probe::new((0..count).map(region).collect(), settings, seed, |_| 0);
             let mut seen = Vec::new();
             while let Some(round) = probe.next_round() {
                 let most = if round.for_rate { 8 } else { 64 };

@@ -106,6 +106,7 @@ impl Program {
             first_touches: 0,
             overhead: ran
                 .map(|w| Overhead::exact(w.tally.overhead_percent(), OverheadSource::Counters)),
+            walks_seen: 1.0,
             cpu_cores: window
                 .as_ref()
                 .map_or(1.0, |w| w.busy_ns / lasted_ns(w).max(1.0)),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The workload `fragment`. What it holds can be moved: huge pages can be had, but compaction has to make each of them. Nobody does so
-/// unasked until [`Self::let_compact`]: what starts meanwhile has base pages.
+/// unasked: what starts meanwhile has base pages, and is slowed down by no compaction but its own promotions'.
 pub struct Fragmented {
     _workload: Workload,
 }
@@ -46,11 +46,11 @@ impl Fragmented {
         }
     }
 
-    /// Has the kernel make huge pages unasked again, as eagerly as it does here.
+    /// Gives the memory back, and has the kernel make huge pages unasked again, as eagerly as it does here.
     ///
     /// # Errors
     /// The setting can't be changed.
-    pub fn let_compact(&self, host: &mut Host) -> Result<(), BenchError> {
+    pub fn end(self, host: &mut Host) -> Result<(), BenchError> {
         host.put_back(Path::new(UNASKED))
     }
 }

@@ -7,7 +7,6 @@ use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
 use crate::plan::{FaultSizes, Reason};
-use crate::policies::hawkeye_pmu::HawkeyePmu;
 use crate::sizes::faults::Evidence;
 use crate::sizes::region::{best_order, saved_share};
 use crate::terms::Terms;
@@ -91,10 +90,7 @@ impl Member {
     /// What the heaviest that waits would save for each second that its promotion costs, by the process's weight. `None` when
     /// nothing of it is worth its promotion.
     pub(super) fn best(&self, costs: &Costs, horizon: Duration) -> Option<f64> {
-        let least = self
-            .terms
-            .min_gain_percent
-            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT);
+        let least = self.terms.least_gain_percent();
         if self.left_percent.is_nan() || self.left_percent < least {
             return None;
         }
@@ -157,7 +153,9 @@ impl Seen<'_> {
             }),
         };
         let mut member = Member {
-            total_weight: weights.values().sum(),
+            // What was not seen yet is taken to be like the rest: a promotion saves only its share of all.
+            total_weight: weights.values().sum::<f64>()
+                / if walks { sample.walks_seen } else { 1.0 },
             waiting: Vec::new(),
             proposed: BTreeMap::new(),
             weights,

@@ -56,6 +56,21 @@ fn the_region_that_saves_most_comes_first() {
 }
 
 #[test]
+fn what_was_not_seen_yet_is_not_taken_for_saved() {
+    let promoted = |seen| {
+        let mut policy = policy();
+        let regions = (0..100).map(|i| walking(i, 1000)).collect();
+        let mut observation = round(&[(Some(30.0), regions)]);
+        observation.processes[0].walks_seen = seen;
+        policy.observe(&observation);
+        drain(&mut policy).len()
+    };
+    // Under 2 % are left of 30 after 94 of the 100; where there may be 100 more, 15 are left after all that are known.
+    assert_eq!(promoted(1.0), 94);
+    assert_eq!(promoted(0.5), 100);
+}
+
+#[test]
 fn equal_programs_gain_alike() {
     let mut policy = policy();
     // As estimates go: not quite the same.

@@ -117,6 +117,7 @@ impl Guest {
             first_touches: 0,
             overhead: (tally.cycles > 0.0)
                 .then(|| Overhead::exact(tally.overhead_percent(), OverheadSource::Counters)),
+            walks_seen: 1.0,
             cpu_cores: if self.window.is_some() {
                 busy_ns / lasted_ns.max(1.0)
             } else {

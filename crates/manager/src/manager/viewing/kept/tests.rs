@@ -26,6 +26,7 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
         ],
         first_touches: 0,
         overhead: None,
+        walks_seen: 1.0,
         cpu_cores: 1.0,
         terms: Terms::default(),
     };
