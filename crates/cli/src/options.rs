@@ -30,7 +30,7 @@ pub struct ManagingOptions {
 
     /// Seconds between windows.
     ///
-    /// From one sampling window to the next; more where that would cost the program over 1 %.
+    /// From one sampling window to the next; more where that would cost the program over 1 %, less until a large process was looked at whole.
     #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = seconds)]
     period: Duration,
 

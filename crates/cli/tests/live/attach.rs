@@ -36,6 +36,21 @@ fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
 }
 
 #[test]
+fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
+    let Some(machine) = machine_at_speed("a_large_process_is_looked_at_whole_soon") else {
+        return;
+    };
+    // One window shows the page walks of 2.7 GiB at the most.
+    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 60");
+    let attached = machine.attach("--period 60 --window 0.5 --cpu 50 --max-promotions 1", pid);
+    std::thread::sleep(Duration::from_secs(12));
+    let summary = attached.interrupt();
+    let samples = summary["samples"].as_u64();
+    assert!(samples.is_some_and(|samples| samples >= 2), "{summary}");
+    let _ = program.command(hawkeye_bench::workload::Request::Quit);
+}
+
+#[test]
 fn it_ends_when_the_process_ends() {
     let Some(machine) = machine("it_ends_when_the_process_ends") else {
         return;

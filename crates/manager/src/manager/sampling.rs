@@ -42,8 +42,10 @@ enum State {
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 
+/// A program that has grown is left alone for so many windows after the last.
+const REST: u32 = 5;
 /// What was not seen of a large process is looked at so many windows after, at the soonest.
-const MORE_AFTER: u32 = 5;
+const MORE_AFTER: u32 = 3;
 
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
@@ -91,7 +93,7 @@ impl Sampling {
         let grown = rss_bytes > self.rss_then + self.rss_then / 2 + GROWTH_BYTES;
         let rested = self
             .last_window
-            .is_none_or(|last| now >= last + settings.window * MORE_AFTER);
+            .is_none_or(|last| now >= last + settings.window * REST);
         if let State::Idle { next } = &mut self.state {
             if grown && settled && rested {
                 *next = (*next).min(now.max(self.not_before));

@@ -64,6 +64,8 @@ impl Pool {
 struct RegionRate {
     shape: Shape,
     exposed_s: f64,
+    /// CPU time that the process used meanwhile.
+    ran_s: f64,
 }
 
 /// Puts the reads of one process's window together.
@@ -127,6 +129,7 @@ impl Estimator {
             wall_s: wall.as_secs_f64(),
             ..Pool::default()
         };
+        let mut seen = Vec::with_capacity(marks.len());
         for mark in marks {
             let exposed_s = mark.exposed.as_secs_f64();
             if mark.huge {
@@ -142,17 +145,27 @@ impl Estimator {
             pool.strided += u64::from(shape.strided);
             pool.scattered += u64::from(shape.scattered);
             pool.ordered_regions += u64::from(shape.streamed + shape.strided > 0);
-            self.note_region(mark.region, shape, exposed_s);
+            seen.push((mark.region, shape, exposed_s));
+        }
+        let cores = self.cores(&pool);
+        for (region, shape, exposed_s) in seen {
+            self.note_region(
+                region,
+                RegionRate {
+                    shape,
+                    exposed_s,
+                    ran_s: exposed_s * cores,
+                },
+            );
         }
         self.round.push(pool);
         pool.touched() + pool.huge_touched
     }
 
-    fn note_region(&mut self, region: RegionAddr, shape: Shape, exposed_s: f64) {
+    fn note_region(&mut self, region: RegionAddr, new: RegionRate) {
         /// Fewer are chance: rather the longer exposure.
         const TELLING: u16 = 4;
-        let new = RegionRate { shape, exposed_s };
-        let rate = |r: &RegionRate| f64::from(r.shape.touched()) / r.exposed_s.max(1e-9);
+        let rate = |r: &RegionRate| f64::from(r.shape.touched()) / r.ran_s.max(1e-9);
         let known = self.rates.entry(region).or_insert(new);
         if known.shape.touched() < TELLING || rate(&new) > rate(known) {
             *known = new;
@@ -278,22 +291,26 @@ impl Estimator {
         }
     }
 
+    /// Of regions during whose rounds the process ran less than it does on average by far, nothing is known: it may have paused.
     fn walks(
         &self,
         costs: &super::FootprintCosts,
         beyond_tlb: f64,
         cpu_cores: f64,
     ) -> Vec<(RegionAddr, u32)> {
+        /// Of the CPU time that it uses on average.
+        const RAN_SHARE: f64 = 0.1;
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
         let of = |rate: &RegionRate| {
             let walks = f64::from(rate.shape.scattered)
                 + f64::from(rate.shape.strided) * weight(costs.strided_ns)
                 + f64::from(rate.shape.streamed) * weight(costs.streamed_ns);
-            per(per(walks, rate.exposed_s), cpu_cores) * beyond_tlb
+            per(walks, rate.ran_s) * beyond_tlb
         };
         let mut walks: Vec<_> = self
             .rates
             .iter()
+            .filter(|(_, rate)| rate.ran_s >= rate.exposed_s * cpu_cores * RAN_SHARE)
             .map(|(region, rate)| (*region, of(rate) as u32))
             .collect();
         walks.sort_unstable();

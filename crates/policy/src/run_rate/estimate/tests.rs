@@ -95,6 +95,42 @@ fn rates_are_per_second_of_cpu() {
 }
 
 #[test]
+fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
+    let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+    for round in 0..4 {
+        let paused = round % 2 == 1;
+        for after in READS_AFTER {
+            let exposed = after + Duration::from_micros(100);
+            let pages = if paused {
+                0.0
+            } else {
+                exposed.as_secs_f64() * 2000.0
+            };
+            let marks: Vec<_> = (round * ROUND..(round + 1) * ROUND)
+                .map(|r| RegionMarks {
+                    region: region(r),
+                    huge: false,
+                    exposed,
+                    touched: scattered(r, pages),
+                })
+                .collect();
+            let cpu = if paused { Duration::ZERO } else { exposed };
+            estimator.read(&marks, cpu, exposed);
+        }
+        estimator.end_round(true);
+    }
+    let walks = estimator.finish(&costs()).walks;
+    let seen: Vec<_> = walks.iter().map(|(region, _)| *region).collect();
+    let ran: Vec<_> = (0..ROUND).chain(2 * ROUND..3 * ROUND).map(region).collect();
+    assert_eq!(seen, ran);
+    // As often as it touches them while it runs.
+    assert!(
+        walks.iter().all(|(_, walks)| walks.abs_diff(2000) < 400),
+        "{walks:?}"
+    );
+}
+
+#[test]
 fn what_stays_in_the_tlb_is_no_walk() {
     // One hot page in each region, marked at once after the clear and never again.
     let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
