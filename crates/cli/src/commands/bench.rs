@@ -5,6 +5,7 @@ use clap::Args;
 use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Written};
 use hawkeye_bench::live::{Host, Managing, Scale};
 use hawkeye_bench::simulated::paper::{self, Table};
+use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ pub struct Bench {
 
     /// Measure less and shorter.
     ///
-    /// Shows the direction. Simulations are the same; unless they are named, those that take minutes are left out.
+    /// Shows the direction. Simulations are the same; unless they are named, those that take half a minute of CPU time are left out.
     #[arg(long)]
     quick: bool,
 
@@ -184,15 +185,17 @@ fn write_document(folder: &Path) -> Result<()> {
             let file = format!("{}.{kind}", experiment.name);
             fs::read_to_string(folder.join(experiments::FIGURES).join(file))
         };
-        let (Ok(section), Ok(json)) = (read("md"), read("json")) else {
+        let Ok(section) = read("md") else {
             continue;
         };
-        let json: serde_json::Value = serde_json::from_str(&json)
-            .with_context(|| format!("{}.json is not what was written", experiment.name))?;
-        let managing = match &json["live"]["managing"] {
-            serde_json::Value::Null => Managing::default(),
-            found => serde_json::from_value(found.clone())?,
-        };
+        let mut managing = Managing::default();
+        if let Ok(json) = read("json") {
+            let json: serde_json::Value = serde_json::from_str(&json)
+                .with_context(|| format!("{}.json is not what was written", experiment.name))?;
+            if let Some(found) = json["live"].get("managing") {
+                managing = Managing::deserialize(found)?;
+            }
+        }
         written.push(Written { section, managing });
     }
     write(&folder.join("results.md"), &experiments::document(&written))

@@ -60,11 +60,19 @@ pub struct Table {
     pub notes: &'static [&'static str],
 }
 
-/// Those that take minutes; the short form of all experiments leaves them out.
-const LONG: [&str; 4] = ["table-5", "figure-7", "figure-9-host", "figure-9-both"];
+/// Those that take half a minute of CPU time or more; the short form of all experiments leaves them out.
+const LONG: [&str; 7] = [
+    "figure-1",
+    "table-5",
+    "table-7",
+    "figure-7",
+    "figure-8",
+    "figure-9-host",
+    "figure-9-both",
+];
 
 impl Table {
-    /// Whether it takes minutes.
+    /// Whether it takes half a minute of CPU time or more.
     pub fn is_long(&self) -> bool {
         LONG.contains(&self.name)
     }
