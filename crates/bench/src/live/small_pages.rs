@@ -83,7 +83,6 @@ const ACCESSES: u64 = 4_000_000;
 /// A program of which one page of each block is used, so few that neither caches nor translation hold it up.
 const SMALL_MIB: u64 = 4;
 const SMALL_BLOCKS: f64 = 31.0;
-const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
 
 /// What one program showed when it was ready.
@@ -100,9 +99,9 @@ struct Seen {
 
 /// Each case by each size, in turn.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (mib, rounds) = match scale {
-        Scale::Quick => (256, 1),
-        Scale::Full => (2048, 9),
+    let (mib, rounds, turns) = match scale {
+        Scale::Quick => (256, 1, 1),
+        Scale::Full => (2048, 9, 4),
     };
     let thp = Path::new(THP_DIR);
     if !all(thp).contains(PageOrder::CONTIGUOUS) {
@@ -122,7 +121,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             used_pages: USED_PAGES,
             apart: case.apart,
         };
-        let (live, own_ns) = measure(host, case, mib, rounds)?;
+        let (live, own_ns) = measure(host, case, mib, rounds, turns)?;
         let failed = |error: MmuError| BenchError::Impossible(error.to_string());
         let left = Layout {
             blocks: layout.blocks * (100 - case.free_percent) / 100,
@@ -199,7 +198,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     report.note("The goal is a prediction of what a size changes within 15 % of what is measured. What stands beside 4 KiB is predicted without any measurement of the program but its own time.");
     report.note(format!(
-        "{mib} MiB in blocks of {} KiB, the first {} KiB of each filled and read at random; in one mapping, as glibc's malloc has them, mapped before they are filled, or each in one of its own, filled as it is mapped, 20 % of them freed. Speed: median of {TURNS} turns of {} s by CPU time; filling: of {rounds} programs. A fault takes {:.0} ns here, zeroing a base page {:.0}, a first touch of one that is mapped {:.0}, by `doctor`'s child.",
+        "{mib} MiB in blocks of {} KiB, the first {} KiB of each filled and read at random; in one mapping, as glibc's malloc has them, mapped before they are filled, or each in one of its own, filled as it is mapped, 20 % of them freed. Speed: median of {turns} turns of {} s by CPU time; filling: of {rounds} programs. A fault takes {:.0} ns here, zeroing a base page {:.0}, a first touch of one that is mapped {:.0}, by `doctor`'s child.",
         BLOCK_PAGES * 4,
         USED_PAGES * 4,
         TURN.as_secs_f64(),
@@ -258,6 +257,7 @@ fn measure(
     case: &Case,
     mib: u64,
     rounds: usize,
+    turns: usize,
 ) -> Result<([Seen; 3], f64), BenchError> {
     let mut seen: [Vec<Seen>; 3] = Default::default();
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
@@ -286,7 +286,7 @@ fn measure(
     programs.push(small);
     let mut reads: [Vec<f64>; 4] = Default::default();
     // The first turn of each only warms caches up.
-    for number in 0..=TURNS {
+    for number in 0..=turns {
         for (program, reads) in programs.iter_mut().zip(&mut reads) {
             let speed = turn(program.as_mut(), TURN)?;
             if number > 0 {

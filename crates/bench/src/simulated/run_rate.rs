@@ -11,6 +11,7 @@ use hawkeye_policy::run_rate::{
 use hawkeye_sim::mmu::{
     MmuError, PageSize, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth, calibrate,
 };
+use hawkeye_sim::parallel::map_on_threads;
 use std::time::Duration;
 
 /// Memory of each simulated program: under huge pages the TLB reaches over all of it.
@@ -32,17 +33,21 @@ const AMID: Pattern = Pattern::KeyValue {
 
 /// Every pattern: gain by the simulated counters, gain as estimated.
 pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let accesses = match scale {
-        Scale::Quick => 2_000_000,
-        Scale::Full => 10_000_000,
+    let (processors, accesses): (&[&Processor], _) = match scale {
+        Scale::Quick => (&[&SAPPHIRE_RAPIDS], 2_000_000),
+        Scale::Full => (&[&SKYLAKE, &SAPPHIRE_RAPIDS], 10_000_000),
     };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut report = Report::new("run-rate-sim");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
-    for processor in [&SKYLAKE, &SAPPHIRE_RAPIDS] {
-        let costs = costs(processor).map_err(failed)?;
-        for (name, pattern) in Pattern::ALL {
-            let truth = Truth::measure(processor, pattern, BYTES, accesses, 1).map_err(failed)?;
-            let estimate = estimate(processor, pattern, &costs).map_err(failed)?;
+    for processor in processors {
+        let costs = costs(processor, threads).map_err(failed)?;
+        let seen = map_on_threads(&Pattern::ALL, threads, |_, (_, pattern)| {
+            let truth = Truth::measure(processor, *pattern, BYTES, accesses, 1)?;
+            Ok((truth, estimate(processor, *pattern, &costs)?))
+        });
+        for ((name, _), seen) in Pattern::ALL.into_iter().zip(seen) {
+            let (truth, estimate) = seen.map_err(failed)?;
             let gain = truth.gain_percent();
             let beside = match estimate {
                 Some(overhead) => format!(
@@ -65,22 +70,21 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
 }
 
 /// What walks cost on the simulated processor, measured with the same patterns as on a live machine.
-fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
-    let mut by_footprint = Vec::new();
-    for footprint_bytes in FOOTPRINTS_BYTES {
-        let walks = calibrate(processor, footprint_bytes)?;
-        let reads = 1 << 18;
-        let strided = Truth::measure(processor, Pattern::STRIDE_64K, footprint_bytes, reads, 1)?;
-        let amid = Truth::measure(processor, AMID, footprint_bytes, reads, 1)?;
-        by_footprint.push(FootprintCosts {
-            footprint_bytes,
+fn costs(processor: &Processor, threads: usize) -> Result<WalkCosts, MmuError> {
+    let at = |_, footprint_bytes: &u64| {
+        let walks = calibrate(processor, *footprint_bytes)?;
+        let measure = |pattern| Truth::measure(processor, pattern, *footprint_bytes, 1 << 18, 1);
+        let (strided, amid) = (measure(Pattern::STRIDE_64K)?, measure(AMID)?);
+        Ok(FootprintCosts {
+            footprint_bytes: *footprint_bytes,
             streamed_ns: walks.streamed_ns,
             strided_ns: strided.walk_ns().unwrap_or(0.0).max(0.0),
             independent_ns: walks.independent_ns,
             dependent_ns: walks.dependent_ns,
             alone_ns: amid.walk_ns().unwrap_or(0.0).max(walks.dependent_ns),
-        });
-    }
+        })
+    };
+    let by_footprint = map_on_threads(&FOOTPRINTS_BYTES, threads, at);
     let mut by_distance = Vec::new();
     for instructions in INSTRUCTIONS_BETWEEN {
         let pattern = Pattern::Random { instructions };
@@ -97,7 +101,7 @@ fn costs(processor: &Processor) -> Result<WalkCosts, MmuError> {
         Ok(run.counters().access_ns())
     };
     Ok(WalkCosts {
-        by_footprint,
+        by_footprint: by_footprint.into_iter().collect::<Result<_, MmuError>>()?,
         by_distance,
         streamed_apart_ns: stream.base.access_ns(),
         data_independent_ns: data_ns(Pattern::RANDOM)?,
