@@ -181,10 +181,15 @@ fn turn_of(workload: &mut Workload, turn: Duration) -> Result<f64, BenchError> {
 /// 4 GiB, 90 % of the reads in the top 512 MiB, 256 promotions.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let mut report = Report::new("hot-first");
-    for (reads, kind) in [
+    let kinds = [
         (Reads::Independent, "independent reads"),
         (Reads::Dependent, "dependent reads"),
-    ] {
+    ];
+    let of_them = match scale {
+        Scale::Quick => 1,
+        Scale::Full => kinds.len(),
+    };
+    for (reads, kind) in kinds.into_iter().take(of_them) {
         let sizes = match scale {
             Scale::Quick => Sizes {
                 reads,

@@ -120,7 +120,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
             mib: 256,
-            turns: 3,
+            turns: 1,
             turn: Duration::from_millis(200),
             estimate_s: 0.5,
         },

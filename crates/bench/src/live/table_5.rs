@@ -69,9 +69,9 @@ impl Point {
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
-            turns: 2,
-            turn: Duration::from_millis(300),
-            at_most: Duration::from_secs(2),
+            turns: 1,
+            turn: Duration::from_millis(200),
+            at_most: Duration::from_secs(1),
         },
         Scale::Full => Sizes {
             turns: 5,

@@ -55,7 +55,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             mib: 256,
             turns: 1,
             turn: Duration::from_millis(200),
-            at_most: Duration::from_secs(2),
+            at_most: Duration::from_secs(1),
         },
         Scale::Full => Sizes {
             mib: 4096,

@@ -33,9 +33,16 @@ const AMID: Pattern = Pattern::KeyValue {
 
 /// Every pattern: gain by the simulated counters, gain as estimated.
 pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (processors, accesses): (&[&Processor], _) = match scale {
-        Scale::Quick => (&[&SAPPHIRE_RAPIDS], 2_000_000),
-        Scale::Full => (&[&SKYLAKE, &SAPPHIRE_RAPIDS], 10_000_000),
+    let as_live = ProbeSettings::for_first_touch(Duration::ZERO);
+    let (processors, accesses, settings): (&[&Processor], _, _) = match scale {
+        Scale::Quick => {
+            let few = ProbeSettings {
+                rate_rounds: 3,
+                ..as_live
+            };
+            (&[&SAPPHIRE_RAPIDS], 1_000_000, few)
+        }
+        Scale::Full => (&[&SKYLAKE, &SAPPHIRE_RAPIDS], 10_000_000, as_live),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut report = Report::new("run-rate-sim");
@@ -44,7 +51,7 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         let costs = costs(processor, threads).map_err(failed)?;
         let seen = map_on_threads(&Pattern::ALL, threads, |_, (_, pattern)| {
             let truth = Truth::measure(processor, *pattern, BYTES, accesses, 1)?;
-            Ok((truth, estimate(processor, *pattern, &costs)?))
+            Ok((truth, estimate(processor, *pattern, &costs, settings)?))
         });
         for ((name, _), seen) in Pattern::ALL.into_iter().zip(seen) {
             let (truth, estimate) = seen.map_err(failed)?;
@@ -115,12 +122,12 @@ fn estimate(
     processor: &Processor,
     pattern: Pattern,
     costs: &WalkCosts,
+    settings: ProbeSettings,
 ) -> Result<Option<Overhead>, MmuError> {
     let mut run = Run::new(processor, pattern, BYTES, PageSize::Base, 2)?;
     run.advance(WARM_UP);
     let regions: Vec<_> = run.regions().collect();
     let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);
-    let settings = ProbeSettings::for_first_touch(Duration::ZERO);
     let mut probe = Probe::new(regions, settings, 7, |_| 0);
     while let Some(plan) = probe.next_round() {
         let round = plan.regions;

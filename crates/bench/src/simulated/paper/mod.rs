@@ -61,14 +61,18 @@ pub struct Table {
 }
 
 /// Those that take half a minute of CPU time or more; the short form of all experiments leaves them out.
-const LONG: [&str; 7] = [
+const LONG: [&str; 11] = [
     "figure-1",
+    "figure-5",
+    "figure-6",
     "table-5",
     "table-7",
     "figure-7",
     "figure-8",
     "figure-9-host",
+    "figure-9-guest",
     "figure-9-both",
+    "figure-11",
 ];
 
 impl Table {
