@@ -2,7 +2,6 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
-use crate::policies::HawkeyePmu;
 use serde::{Deserialize, Serialize};
 
 /// The terms on which a process is managed.
@@ -27,10 +26,12 @@ impl Terms {
     /// The heaviest weight: beyond it everybody else may as well be excluded.
     const MAX_WEIGHT: f64 = 1000.0;
 
+    /// Overhead under which huge pages are not worth their promotion where no rule says otherwise, in per cent (paper, section 4).
+    pub(crate) const MIN_OVERHEAD_PERCENT: f64 = 2.0;
+
     /// Under this overhead nothing is promoted, in per cent.
     pub fn least_gain_percent(self) -> f64 {
-        self.min_gain_percent
-            .unwrap_or(HawkeyePmu::MIN_OVERHEAD_PERCENT)
+        self.min_gain_percent.unwrap_or(Self::MIN_OVERHEAD_PERCENT)
     }
 
     /// Checks values that a person gave.

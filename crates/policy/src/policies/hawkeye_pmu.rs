@@ -65,7 +65,7 @@ impl HawkeyePmu {
     pub const NAME: &'static str = "hawkeye-pmu";
 
     /// Overhead under which huge pages are not worth their promotion, in per cent (paper, section 4).
-    pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
+    pub const MIN_OVERHEAD_PERCENT: f64 = Terms::MIN_OVERHEAD_PERCENT;
 
     /// Overheads are similar when they are no further apart than this, in percentage points.
     pub const SIMILAR_POINTS: f64 = 2.0;

@@ -64,8 +64,8 @@ impl Pool {
 struct RegionRate {
     shape: Shape,
     exposed_s: f64,
-    /// CPU time that the process used meanwhile.
-    ran_s: f64,
+    /// CPU that the process used meanwhile.
+    cores: f64,
 }
 
 /// Puts the reads of one process's window together.
@@ -154,7 +154,7 @@ impl Estimator {
                 RegionRate {
                     shape,
                     exposed_s,
-                    ran_s: exposed_s * cores,
+                    cores,
                 },
             );
         }
@@ -165,7 +165,8 @@ impl Estimator {
     fn note_region(&mut self, region: RegionAddr, new: RegionRate) {
         /// Fewer are chance: rather the longer exposure.
         const TELLING: u16 = 4;
-        let rate = |r: &RegionRate| f64::from(r.shape.touched()) / r.ran_s.max(1e-9);
+        let rate =
+            |r: &RegionRate| f64::from(r.shape.touched()) / (r.exposed_s * r.cores).max(1e-9);
         let known = self.rates.entry(region).or_insert(new);
         if known.shape.touched() < TELLING || rate(&new) > rate(known) {
             *known = new;
@@ -305,12 +306,12 @@ impl Estimator {
             let walks = f64::from(rate.shape.scattered)
                 + f64::from(rate.shape.strided) * weight(costs.strided_ns)
                 + f64::from(rate.shape.streamed) * weight(costs.streamed_ns);
-            per(walks, rate.ran_s) * beyond_tlb
+            per(walks, rate.exposed_s * rate.cores) * beyond_tlb
         };
         let mut walks: Vec<_> = self
             .rates
             .iter()
-            .filter(|(_, rate)| rate.ran_s >= rate.exposed_s * cpu_cores * RAN_SHARE)
+            .filter(|(_, rate)| rate.cores >= cpu_cores * RAN_SHARE)
             .map(|(region, rate)| (*region, of(rate) as u32))
             .collect();
         walks.sort_unstable();

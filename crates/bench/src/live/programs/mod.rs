@@ -212,7 +212,7 @@ pub fn allow_shared_huge_pages(host: &mut Host) -> Result<(), BenchError> {
 
 /// Starts a workload of ours, given as on the command line of `program`, told to wait.
 pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>, BenchError> {
-    let words = format!("workload {words} --report-ms 20 --wait");
+    let words = format!("workload {words} {}", reader::COUNTING);
     let workload = Workload::spawn(program, words.split_whitespace())?;
     Ok(Box::new(reader::Reader::ready(workload)?))
 }

@@ -13,9 +13,12 @@ pub(super) struct Reader {
     pid: u32,
 }
 
+/// How often a workload of ours counts aloud, and that it waits until it is told to work.
+pub(super) const COUNTING: &str = "--report-ms 20 --wait";
+
 /// Starts a workload of ours, told to wait.
 pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader, BenchError> {
-    let words = format!("{words} --mib {mib} --pages base --report-ms 20 --wait");
+    let words = format!("{words} --mib {mib} --pages base {COUNTING}");
     Reader::ready(host.start(&words)?)
 }
 
