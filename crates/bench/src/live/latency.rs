@@ -66,7 +66,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "{} MiB stored at the begin; single questions at equal distances for {} s, timed from when they were due; median of {} rounds. Each system at its own pace from the first question on. Idle processors {}.",
+        "{} MiB stored at the begin; single questions at equal distances for {} s, timed from when they were due; median of {} rounds. p99.9 is of the answers in whose time neither server nor client waited for a core: with two cores, both of them busy, what else runs is in the tail of the others. Each system at its own pace from the first question on. Idle processors {}.",
         sizes.mib,
         sizes.length.as_secs(),
         sizes.rounds,
@@ -122,21 +122,34 @@ fn describe(kind: Kind, all: &[Vec<Latencies>], report: &mut Report) {
     let of = |rounds: &[Latencies], part: fn(&Latencies) -> f64| {
         median(&rounds.iter().map(part).collect::<Vec<_>>())
     };
-    let base = all.first().map(|base| of(base, |l| l.p999_us));
+    let tail = |l: &Latencies| {
+        l.with_cores
+            .map_or(l.p999_us, |with_cores| with_cores.p999_us)
+    };
+    let base = all.first().map(|base| of(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
-        let p999 = of(rounds, |l| l.p999_us);
-        let (least, most) = rounds.iter().fold((f64::MAX, 0.0_f64), |(least, most), l| {
-            (least.min(l.p999_us), most.max(l.p999_us))
-        });
+        let p999 = of(rounds, tail);
+        let (least, most) = rounds
+            .iter()
+            .map(tail)
+            .fold((f64::MAX, 0.0_f64), |(least, most), tail| {
+                (least.min(tail), most.max(tail))
+            });
+        let percent = |l: &Latencies| {
+            l.with_cores
+                .map_or(100.0, |with_cores| with_cores.percent)
+        };
         report.row(
             format!("{}, {}: p99.9", kind.name(), system.name()),
             p999,
             "us",
             format!(
-                "{:.2} times base pages'; rounds of {least:.0} to {most:.0} us; p50 {:.0}, p99 {:.0}, longest {:.0} us; {} keys inserted",
+                "{:.2} times base pages'; rounds of {least:.0} to {most:.0} us, of {:.1} % of the answers; of all: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, longest {:.0} us; {} keys inserted",
                 p999 / base.unwrap_or(f64::NAN),
+                of(rounds, percent),
                 of(rounds, |l| l.p50_us),
                 of(rounds, |l| l.p99_us),
+                of(rounds, |l| l.p999_us),
                 of(rounds, |l| l.longest_us),
                 rounds.last().map_or(0, |l| l.inserted),
             ),

@@ -25,7 +25,7 @@ mod touch;
 
 pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
-pub use client::{AskArgs, Dialect, Hot, Latencies, Pace};
+pub use client::{AskArgs, Dialect, Hot, Latencies, Pace, WithCores};
 pub use crowd::CrowdArgs;
 pub use error::{MemoryError, WorkloadError};
 pub use fragment::FragmentArgs;

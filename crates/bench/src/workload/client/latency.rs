@@ -2,6 +2,7 @@
 //! one or not.
 
 use super::connection::{Connection, Questions, SILENCE};
+use super::waits::{Wait, Waits};
 use crate::workload::Rng;
 use crate::workload::error::WorkloadError;
 use hdrhistogram::Histogram;
@@ -24,6 +25,11 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// Questions in all.
+    fn count(&self) -> u64 {
+        (self.length.as_secs_f64() * f64::from(self.questions_per_s)) as u64
+    }
+
     /// After so long a server that has not answered all can't keep the pace, and is given up.
     pub fn at_most(&self) -> Duration {
         self.length * LATEST + SILENCE
@@ -45,6 +51,17 @@ pub struct Latencies {
     pub p999_us: f64,
     /// The longest.
     pub longest_us: f64,
+    /// Those in whose time nobody waited for a core, where the kernel tells.
+    pub with_cores: Option<WithCores>,
+}
+
+/// Answers in whose time neither the server nor its client waited for a core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WithCores {
+    /// So many of all, in per cent.
+    pub percent: f64,
+    /// 999 of 1000 of them took no longer, in microseconds.
+    pub p999_us: f64,
 }
 
 /// Connections, each with one question in flight: what is due while none is free waits here.
@@ -73,10 +90,24 @@ struct Asker {
     /// Which of them have nothing to do.
     free: Vec<usize>,
     /// Which of them wait for an answer, and since when it is due.
-    busy: Vec<(usize, Instant)>,
+    busy: Vec<(usize, Duration)>,
     rng: Rng,
     inserted: u64,
-    nanoseconds: Histogram<u64>,
+    answers: Vec<Answer>,
+    waits: Option<Waits>,
+}
+
+/// Times since the first question was due.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    due: Duration,
+    came: Duration,
+}
+
+impl Answer {
+    fn took(&self) -> Duration {
+        self.came - self.due
+    }
 }
 
 impl Asker {
@@ -84,34 +115,32 @@ impl Asker {
         let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| Connection::open(socket, questions))
             .collect();
+        let connections = connections?;
         Ok(Self {
             questions,
             pace,
-            connections: connections?,
+            waits: Waits::of_peer(&connections[0]),
+            connections,
             free: (0..CONNECTIONS).collect(),
             busy: Vec::new(),
             rng: Rng::new(2, 0),
             inserted: 0,
-            nanoseconds: Histogram::new(DIGITS).map_err(uncountable)?,
+            answers: Vec::with_capacity(pace.count() as usize),
         })
     }
 
     fn run(mut self) -> Result<Latencies, WorkloadError> {
-        let Pace {
-            length,
-            questions_per_s,
-            ..
-        } = self.pace;
+        let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.at_most();
-        let count = (length.as_secs_f64() * f64::from(questions_per_s)) as u64;
+        let count = self.pace.count();
         let begun = Instant::now();
         let due = |question: u64| {
-            begun + Duration::from_secs_f64(question as f64 / f64::from(questions_per_s))
+            Duration::from_secs_f64(question as f64 / f64::from(questions_per_s))
         };
         let mut asked = 0;
         while asked < count || !self.busy.is_empty() {
-            let now = Instant::now();
-            if now > begun + at_most {
+            let now = begun.elapsed();
+            if now > at_most {
                 return Err(WorkloadError::Server(format!(
                     "the server does not keep up with {questions_per_s} questions per second"
                 )));
@@ -125,9 +154,10 @@ impl Asker {
                 asked += 1;
             }
             let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
-            self.wait(next)?;
+            self.wait(begun, next)?;
         }
-        Ok(self.latencies(asked))
+        let waits = self.waits.map(Waits::into_seen);
+        latencies_of(&self.answers, self.inserted, waits.as_deref())
     }
 
     fn ask(&mut self, connection: usize) -> Result<(), WorkloadError> {
@@ -141,8 +171,8 @@ impl Asker {
     }
 
     /// Waits until a question is due or there are answers, which are counted.
-    fn wait(&mut self, next: Option<Instant>) -> Result<(), WorkloadError> {
-        let most = next.map_or(SILENCE, |due| due.saturating_duration_since(Instant::now()));
+    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> Result<(), WorkloadError> {
+        let most = next.map_or(SILENCE, |due| due.saturating_sub(begun.elapsed()));
         let mut polled: Vec<_> = self
             .busy
             .iter()
@@ -162,31 +192,66 @@ impl Asker {
             .map(|one| one.any().unwrap_or(false))
             .collect();
         let mut waiting = Vec::with_capacity(self.busy.len());
+        let mut longest = Duration::ZERO;
         for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
             if answered {
                 self.connections[at].read_answers()?;
-                let nanoseconds = due.elapsed().as_nanos() as u64;
-                self.nanoseconds.record(nanoseconds).map_err(uncountable)?;
+                let came = begun.elapsed();
+                let answer = Answer { due, came };
+                longest = longest.max(answer.took());
+                self.answers.push(answer);
                 self.free.push(at);
             } else {
                 waiting.push((at, due));
             }
         }
         self.busy = waiting;
+        if let Some(waits) = &mut self.waits {
+            waits.look(begun.elapsed(), longest);
+        }
         Ok(())
     }
+}
 
-    fn latencies(&self, questions: u64) -> Latencies {
-        let us = |share| self.nanoseconds.value_at_quantile(share) as f64 / 1e3;
-        Latencies {
-            questions,
-            inserted: self.inserted,
-            p50_us: us(0.5),
-            p99_us: us(0.99),
-            p999_us: us(0.999),
-            longest_us: self.nanoseconds.max() as f64 / 1e3,
+fn latencies_of(
+    answers: &[Answer],
+    inserted: u64,
+    waits: Option<&[Wait]>,
+) -> Result<Latencies, WorkloadError> {
+    let all = histogram(answers.iter())?;
+    let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
+    let with_cores = match waits {
+        None => None,
+        Some(waits) => {
+            let met = |answer: &&Answer| waits.iter().any(|wait| wait.meets(answer.due, answer.came));
+            let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
+            Some(WithCores {
+                percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
+                p999_us: us(&with_cores, 0.999),
+            })
         }
+    };
+    Ok(Latencies {
+        questions: answers.len() as u64,
+        inserted,
+        p50_us: us(&all, 0.5),
+        p99_us: us(&all, 0.99),
+        p999_us: us(&all, 0.999),
+        longest_us: all.max() as f64 / 1e3,
+        with_cores,
+    })
+}
+
+/// In nanoseconds.
+fn histogram<'a>(
+    answers: impl Iterator<Item = &'a Answer>,
+) -> Result<Histogram<u64>, WorkloadError> {
+    let mut nanoseconds = Histogram::new(DIGITS).map_err(uncountable)?;
+    for answer in answers {
+        let took = answer.took().as_nanos() as u64;
+        nanoseconds.record(took).map_err(uncountable)?;
     }
+    Ok(nanoseconds)
 }
 
 fn uncountable(error: impl std::fmt::Display) -> WorkloadError {

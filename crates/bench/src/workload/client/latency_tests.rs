@@ -95,3 +95,25 @@ fn new_keys_are_inserted() {
     stored.dedup();
     assert_eq!(stored.len() as u64, latencies.inserted, "each is a new one");
 }
+
+#[test]
+fn answers_that_met_a_wait_are_left_out() {
+    let ms = Duration::from_millis;
+    let answers: Vec<Answer> = (0..100)
+        .map(|n| Answer {
+            due: ms(10 * n),
+            // Whoever is due from 200 ms on waits until 300 ms.
+            came: ms(10 * n + 1).max(if (20..30).contains(&n) { ms(300) } else { ms(0) }),
+        })
+        .collect();
+    let waits = [Wait {
+        from: ms(195),
+        to: ms(299),
+    }];
+    let latencies = latencies_of(&answers, 0, Some(&waits)).unwrap();
+    let with_cores = latencies.with_cores.unwrap();
+    assert_eq!(with_cores.percent, 90.0);
+    assert!(latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3, "{latencies:?}");
+    let unknown = latencies_of(&answers, 0, None).unwrap();
+    assert_eq!(unknown.with_cores, None);
+}

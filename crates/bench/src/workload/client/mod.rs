@@ -6,10 +6,11 @@ mod connection;
 mod dialect;
 mod hot;
 mod latency;
+mod waits;
 
 pub use dialect::Dialect;
 pub use hot::Hot;
-pub use latency::{Latencies, Pace};
+pub use latency::{Latencies, Pace, WithCores};
 
 use crate::workload::Rng;
 use crate::workload::console::{Console, Input};
