@@ -135,10 +135,7 @@ fn describe(kind: Kind, all: &[Vec<Latencies>], report: &mut Report) {
             .fold((f64::MAX, 0.0_f64), |(least, most), tail| {
                 (least.min(tail), most.max(tail))
             });
-        let percent = |l: &Latencies| {
-            l.with_cores
-                .map_or(100.0, |with_cores| with_cores.percent)
-        };
+        let percent = |l: &Latencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
         report.row(
             format!("{}, {}: p99.9", kind.name(), system.name()),
             p999,
