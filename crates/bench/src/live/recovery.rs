@@ -19,7 +19,7 @@ use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subject::{Subject, subjects};
-use watch::{Watched, Yardsticks};
+use watch::{Moment, Watched, Yardsticks};
 
 /// With the same budget; where others wrote the program, the first two. The last, under which nobody promotes, is how wrong all of this can be.
 const SAME: [System; 5] = [
@@ -43,6 +43,8 @@ struct Sizes {
     regions_per_s: f64,
     /// Of the other one.
     length: Duration,
+    /// Programs work for so long before anything is measured: after being filled a server has tidying to do, and a JVM compiles.
+    warm_up: Duration,
     /// What comes before and after is measured for so long.
     around: Duration,
     /// Whether memory is fragmented first, which takes half a minute each time.
@@ -67,12 +69,14 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => Sizes {
             regions_per_s: 32.0,
             length: Duration::from_secs(5),
+            warm_up: Duration::from_millis(100),
             around: Duration::from_secs(1),
             fragmented: false,
         },
         Scale::Full => Sizes {
             regions_per_s: 24.0,
             length: Duration::from_secs(40),
+            warm_up: Duration::from_secs(15),
             around: Duration::from_secs(12),
             fragmented: true,
         },
@@ -93,7 +97,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work in turn with it, one under base pages and one all huge, each a turn in four of 0.1 s: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of eleven turns that never falls, as promotions are not undone. Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work between its turns of 0.24 s, one under base pages and one all huge, 0.06 s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of seven turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -113,7 +117,7 @@ fn races(
 ) -> Result<(), BenchError> {
     need_bytes(3 * subject.resident_bytes())?;
     System::Base.prepare(host)?;
-    let mut yardsticks = subject.start_yardsticks(host)?;
+    let mut yardsticks = subject.start_yardsticks(host, sizes.warm_up)?;
     let systems = match (subject.of_ours(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
@@ -169,7 +173,7 @@ fn compare(
         }
         lines.push(Line {
             name: system.name().to_owned(),
-            points: curve.shares_percent(),
+            points: curve.never_falling(),
         });
     }
     report.panels.push(Panel {
@@ -197,13 +201,13 @@ fn race(
         true => Some(Fragmented::new(host)?),
         false => None,
     };
-    let mut program = subject.start(host)?;
+    let mut program = subject.start(host, sizes.warm_up)?;
     let pid = program.pid();
     let mut watched = Watched {
         program: program.as_mut(),
         yardsticks,
     };
-    let base = watched.over_base(sizes.around)?;
+    let base = watched.settled(sizes.around, |moment| moment.speed)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, subject.resident_bytes());
     let promoter = system.promoter(host)?;
@@ -216,7 +220,8 @@ fn race(
         fragmented.end(host)?;
     }
     let huge_at_end = promote_all(pid)?;
-    let huge = watched.over_huge(sizes.around)?;
+    let over_huge = |moment: &Moment| moment.speed / moment.huge_speed;
+    let huge = watched.settled(sizes.around, over_huge)?;
     let curve = Curve {
         base,
         huge,

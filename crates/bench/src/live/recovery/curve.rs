@@ -23,7 +23,7 @@ pub struct Curve {
 const LEAST_ACHIEVABLE_PERCENT: f64 = 2.0;
 
 /// Moments that a smoothed one is the median of.
-const SMOOTHED: usize = 11;
+const SMOOTHED: usize = 7;
 
 impl Curve {
     /// What huge pages can gain, in per cent: the median of all moments.
@@ -41,8 +41,8 @@ impl Curve {
         moment.huge_speed * self.huge / self.base - 1.0
     }
 
-    /// The share of that over time, in per cent, each of the median of some moments; none where there is next to nothing to gain.
-    pub fn shares_percent(&self) -> Vec<(f64, f64)> {
+    /// The share of that over time, each of the median of some moments; none where there is next to nothing to gain.
+    fn shares(&self) -> Vec<Share> {
         if self.achievable_percent() < LEAST_ACHIEVABLE_PERCENT {
             return Vec::new();
         }
@@ -55,24 +55,32 @@ impl Curve {
             let achievable = of(&|moment| self.achievable(moment));
             // Where noise leaves nothing to gain for a while, it is held against the least that counts.
             let achievable = achievable.max(LEAST_ACHIEVABLE_PERCENT / 100.0);
-            (moments[SMOOTHED / 2].at_s, gained / achievable * 100.0)
+            Share {
+                at_s: moments[SMOOTHED / 2].at_s,
+                percent: gained / achievable * 100.0,
+                weight: achievable * achievable,
+            }
         });
         shares.collect()
     }
 
-    /// When that reached so many per cent, in seconds from the begin. Promotions are not undone, so that what looks like a fall is noise: by
-    /// the curve that never falls and is nearest to what was seen.
+    /// The same by the curve that never falls and is nearest to it: promotions are not undone, so that what looks like a fall is noise.
+    pub fn never_falling(&self) -> Vec<(f64, f64)> {
+        never_falling(&self.shares())
+    }
+
+    /// When that reached so many per cent, in seconds from the begin.
     pub fn reached_s(&self, percent: f64) -> Option<f64> {
-        let shares = never_falling(&self.shares_percent());
-        let found = shares.into_iter().find(|(_, share)| *share >= percent);
+        let found = self
+            .never_falling()
+            .into_iter()
+            .find(|(_, share)| *share >= percent);
         found.map(|(at_s, _)| at_s)
     }
 
     /// Share of the achievable gain at the end, in per cent, by the same curve.
     pub fn end_percent(&self) -> f64 {
-        never_falling(&self.shares_percent())
-            .last()
-            .map_or(0.0, |(_, share)| *share)
+        self.never_falling().last().map_or(0.0, |(_, share)| *share)
     }
 
     /// Time under base pages that it would have taken to do what was done more, for each promotion, in milliseconds.
@@ -90,27 +98,50 @@ impl Curve {
     }
 }
 
-/// Isotonic regression, by pooling neighbours that fall: the values that never fall with the least squared distance.
-fn never_falling(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    // Pools: the sum, and of how many.
-    let mut pools: Vec<(f64, usize)> = Vec::new();
-    let mean = |(sum, count): (f64, usize)| sum / count as f64;
-    for (_, value) in points {
-        let mut pool = (*value, 1);
-        while let Some(before) = pools
-            .last()
-            .copied()
-            .filter(|before| mean(*before) > mean(pool))
-        {
-            pools.pop();
-            pool = (pool.0 + before.0, pool.1 + before.1);
+/// A share of what can be gained.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    at_s: f64,
+    percent: f64,
+    /// The gain that it is of, squared: a gain is told as well when it is a small part of all as when it is a large one, so that its share
+    /// varies by the reciprocal.
+    weight: f64,
+}
+
+/// Isotonic regression, by pooling neighbours that fall: the values that never fall with the least weighted squared distance.
+fn never_falling(shares: &[Share]) -> Vec<(f64, f64)> {
+    struct Pool {
+        sum: f64,
+        weight: f64,
+        count: usize,
+    }
+    impl Pool {
+        fn mean(&self) -> f64 {
+            self.sum / self.weight
+        }
+    }
+    let mut pools: Vec<Pool> = Vec::new();
+    for share in shares {
+        let mut pool = Pool {
+            sum: share.percent * share.weight,
+            weight: share.weight,
+            count: 1,
+        };
+        while let Some(before) = pools.pop() {
+            if before.mean() <= pool.mean() {
+                pools.push(before);
+                break;
+            }
+            pool.sum += before.sum;
+            pool.weight += before.weight;
+            pool.count += before.count;
         }
         pools.push(pool);
     }
     let values = pools
         .into_iter()
-        .flat_map(|pool| std::iter::repeat_n(mean(pool), pool.1));
-    points.iter().map(|(at, _)| *at).zip(values).collect()
+        .flat_map(|pool| std::iter::repeat_n(pool.mean(), pool.count));
+    shares.iter().map(|share| share.at_s).zip(values).collect()
 }
 
 #[cfg(test)]
@@ -171,14 +202,22 @@ mod tests {
 
     #[test]
     fn what_falls_is_pooled() {
-        let values = [1.0, 4.0, 2.0, 0.0, 6.0, 5.0, 7.0];
-        let points: Vec<(f64, f64)> = values.map(|value| (value, value)).to_vec();
-        let fitted = never_falling(&points).into_iter().map(|(_, value)| value);
-        assert_eq!(
-            fitted.collect::<Vec<_>>(),
-            [1.0, 2.0, 2.0, 2.0, 5.5, 5.5, 7.0]
-        );
-        assert!(never_falling(&[]).is_empty());
+        let fitted = |weighted: &[(f64, f64)]| {
+            let shares: Vec<Share> = weighted
+                .iter()
+                .map(|(percent, weight)| Share {
+                    at_s: 0.0,
+                    percent: *percent,
+                    weight: *weight,
+                })
+                .collect();
+            let fitted = never_falling(&shares).into_iter().map(|(_, value)| value);
+            fitted.collect::<Vec<_>>()
+        };
+        let even = [1.0, 4.0, 2.0, 0.0, 6.0, 5.0, 7.0].map(|value| (value, 1.0));
+        assert_eq!(fitted(&even), [1.0, 2.0, 2.0, 2.0, 5.5, 5.5, 7.0]);
+        assert_eq!(fitted(&[(8.0, 1.0), (4.0, 3.0)]), [5.0, 5.0]);
+        assert!(fitted(&[]).is_empty());
     }
 
     #[test]

@@ -5,8 +5,10 @@ use crate::live::Scale;
 use crate::live::error::BenchError;
 use crate::live::host::Host;
 use crate::live::programs::huge::promote_all;
+use crate::live::programs::speed::turn;
 use crate::live::programs::{Kind, Program};
 use crate::workload::Hot;
+use std::time::Duration;
 
 /// Nearly all questions are about a tenth of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
 /// part, because less of the page tables is in the caches.
@@ -62,17 +64,28 @@ impl Subject {
         self.kind.resident_bytes(self.mib)
     }
 
-    pub(super) fn start(&self, host: &Host) -> Result<Box<dyn Program>, BenchError> {
-        match self.hot {
-            None => self.kind.start(host, self.mib),
-            Some(hot) => self.kind.start_hot(host, self.mib, hot),
-        }
+    /// Starts one and has it work for a while.
+    pub(super) fn start(
+        &self,
+        host: &Host,
+        warm_up: Duration,
+    ) -> Result<Box<dyn Program>, BenchError> {
+        let mut program = match self.hot {
+            None => self.kind.start(host, self.mib)?,
+            Some(hot) => self.kind.start_hot(host, self.mib, hot)?,
+        };
+        turn(program.as_mut(), warm_up)?;
+        Ok(program)
     }
 
     /// Starts one that has base pages whoever promotes, and one that is all huge. khugepaged passes both by: the first is told that it can't
     /// have huge pages, and the second has its memory before anybody may have huge ones unasked.
-    pub(super) fn start_yardsticks(&self, host: &Host) -> Result<Yardsticks, BenchError> {
-        let huge = self.start(host)?;
+    pub(super) fn start_yardsticks(
+        &self,
+        host: &Host,
+        warm_up: Duration,
+    ) -> Result<Yardsticks, BenchError> {
+        let huge = self.start(host, warm_up)?;
         promote_all(huge.pid())?;
         let set = |disabled| {
             let failed = |errno: nix::errno::Errno| {
@@ -82,7 +95,7 @@ impl Subject {
         };
         // Programs inherit it from who starts them.
         set(true)?;
-        let base = self.start(host);
+        let base = self.start(host, warm_up);
         set(false)?;
         Ok(Yardsticks { base: base?, huge })
     }

@@ -3,7 +3,7 @@
 
 use crate::live::BenchError;
 use crate::live::programs::Program;
-use crate::live::programs::speed::{in_turn, turn};
+use crate::live::programs::speed::turn;
 use crate::live::report::median;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,11 +34,13 @@ pub struct Moment {
 }
 
 /// As short as the programs' counting allows: what slows the machine down comes and goes within seconds.
-const TURN: Duration = Duration::from_millis(100);
+const YARDSTICK_TURN: Duration = Duration::from_millis(60);
+/// The program works most of the time: what a manager sees of one that often pauses is more about its pauses than about its memory.
+const TURN: Duration = Duration::from_millis(240);
 /// A turn of the program is held against so many turns of the one under base pages, the nearest in time: one before and one after.
 const NEAREST: usize = 2;
 /// What all huge gains is told by so many turns, as it changes more slowly.
-const NEAREST_PAIRS: usize = 11;
+const NEAREST_PAIRS: usize = 31;
 
 /// A turn.
 #[derive(Clone, Copy, Debug)]
@@ -55,16 +57,21 @@ impl Look {
 }
 
 impl Watched<'_> {
-    /// How many times as fast as the one under base pages the program is: the median of turns for so long.
-    pub(super) fn over_base(&mut self, all: Duration) -> Result<f64, BenchError> {
-        let base = self.yardsticks.base.as_mut();
-        Ok(median(&in_turn(base, self.program, TURN, all)?))
-    }
-
-    /// The same over the one that is all huge.
-    pub(super) fn over_huge(&mut self, all: Duration) -> Result<f64, BenchError> {
-        let huge = self.yardsticks.huge.as_mut();
-        Ok(median(&in_turn(huge, self.program, TURN, all)?))
+    /// Watches for so long while nobody works on it: the median of what is to be told of each moment.
+    pub(super) fn settled(
+        &mut self,
+        all: Duration,
+        of: impl FnMut(&Moment) -> f64,
+    ) -> Result<f64, BenchError> {
+        let (begun, nap) = (Instant::now(), Duration::from_millis(10));
+        let wait = |failed: &AtomicBool| {
+            while begun.elapsed() < all && !failed.load(Ordering::Relaxed) {
+                std::thread::sleep(nap);
+            }
+            Ok(())
+        };
+        let ((), moments) = self.watch(wait)?;
+        Ok(median(&moments.iter().map(of).collect::<Vec<f64>>()))
     }
 
     /// Watches, turn by turn, until `work` is done. `work` may look at the flag, which says that watching has failed.
@@ -102,9 +109,9 @@ impl Watched<'_> {
 
     fn looks(&mut self, over: &AtomicBool) -> Result<Looks, BenchError> {
         let begun = Instant::now();
-        let look = |program: &mut dyn Program| -> Result<Look, BenchError> {
+        let look = |program: &mut dyn Program, length| -> Result<Look, BenchError> {
             let from_s = begun.elapsed().as_secs_f64();
-            let per_cpu_s = turn(program, TURN)?.per_cpu_s;
+            let per_cpu_s = turn(program, length)?.per_cpu_s;
             Ok(Look {
                 from_s,
                 to_s: begun.elapsed().as_secs_f64(),
@@ -115,8 +122,8 @@ impl Watched<'_> {
         while !over.load(Ordering::Relaxed) {
             let Yardsticks { base, huge } = self.yardsticks;
             for (yardstick, seen) in [(base, &mut looks.base), (huge, &mut looks.huge)] {
-                seen.push(look(yardstick.as_mut())?);
-                looks.program.push(look(self.program)?);
+                seen.push(look(yardstick.as_mut(), YARDSTICK_TURN)?);
+                looks.program.push(look(self.program, TURN)?);
             }
         }
         Ok(looks)

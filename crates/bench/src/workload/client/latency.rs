@@ -134,9 +134,8 @@ impl Asker {
         let at_most = self.pace.at_most();
         let count = self.pace.count();
         let begun = Instant::now();
-        let due = |question: u64| {
-            Duration::from_secs_f64(question as f64 / f64::from(questions_per_s))
-        };
+        let due =
+            |question: u64| Duration::from_secs_f64(question as f64 / f64::from(questions_per_s));
         let mut asked = 0;
         while asked < count || !self.busy.is_empty() {
             let now = begun.elapsed();
@@ -223,7 +222,8 @@ fn latencies_of(
     let with_cores = match waits {
         None => None,
         Some(waits) => {
-            let met = |answer: &&Answer| waits.iter().any(|wait| wait.meets(answer.due, answer.came));
+            let met =
+                |answer: &&Answer| waits.iter().any(|wait| wait.meets(answer.due, answer.came));
             let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
             Some(WithCores {
                 percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,

@@ -103,7 +103,11 @@ fn answers_that_met_a_wait_are_left_out() {
         .map(|n| Answer {
             due: ms(10 * n),
             // Whoever is due from 200 ms on waits until 300 ms.
-            came: ms(10 * n + 1).max(if (20..30).contains(&n) { ms(300) } else { ms(0) }),
+            came: ms(10 * n + 1).max(if (20..30).contains(&n) {
+                ms(300)
+            } else {
+                ms(0)
+            }),
         })
         .collect();
     let waits = [Wait {
@@ -113,7 +117,10 @@ fn answers_that_met_a_wait_are_left_out() {
     let latencies = latencies_of(&answers, 0, Some(&waits)).unwrap();
     let with_cores = latencies.with_cores.unwrap();
     assert_eq!(with_cores.percent, 90.0);
-    assert!(latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3, "{latencies:?}");
+    assert!(
+        latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3,
+        "{latencies:?}"
+    );
     let unknown = latencies_of(&answers, 0, None).unwrap();
     assert_eq!(unknown.with_cores, None);
 }
