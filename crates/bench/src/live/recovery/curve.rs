@@ -108,18 +108,28 @@ struct Share {
     weight: f64,
 }
 
-/// Isotonic regression, by pooling neighbours that fall: the values that never fall with the least weighted squared distance.
+/// Neighbours with one value.
+struct Pool {
+    sum: f64,
+    weight: f64,
+    count: usize,
+}
+
+impl Pool {
+    fn mean(&self) -> f64 {
+        self.sum / self.weight
+    }
+
+    fn take(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.weight += other.weight;
+        self.count += other.count;
+    }
+}
+
+/// Isotonic regression, by pooling neighbours that fall: the values that never fall with the least weighted squared distance. What rises at the
+/// very end, where nothing follows that could say whether it was noise, is pooled with what was before.
 fn never_falling(shares: &[Share]) -> Vec<(f64, f64)> {
-    struct Pool {
-        sum: f64,
-        weight: f64,
-        count: usize,
-    }
-    impl Pool {
-        fn mean(&self) -> f64 {
-            self.sum / self.weight
-        }
-    }
     let mut pools: Vec<Pool> = Vec::new();
     for share in shares {
         let mut pool = Pool {
@@ -132,11 +142,16 @@ fn never_falling(shares: &[Share]) -> Vec<(f64, f64)> {
                 pools.push(before);
                 break;
             }
-            pool.sum += before.sum;
-            pool.weight += before.weight;
-            pool.count += before.count;
+            pool.take(&before);
         }
         pools.push(pool);
+    }
+    while let [.., before, last] = &mut pools[..] {
+        if last.count >= SMOOTHED {
+            break;
+        }
+        before.take(last);
+        pools.pop();
     }
     let values = pools
         .into_iter()
@@ -214,9 +229,22 @@ mod tests {
             let fitted = never_falling(&shares).into_iter().map(|(_, value)| value);
             fitted.collect::<Vec<_>>()
         };
-        let even = [1.0, 4.0, 2.0, 0.0, 6.0, 5.0, 7.0].map(|value| (value, 1.0));
-        assert_eq!(fitted(&even), [1.0, 2.0, 2.0, 2.0, 5.5, 5.5, 7.0]);
-        assert_eq!(fitted(&[(8.0, 1.0), (4.0, 3.0)]), [5.0, 5.0]);
+        let even = |values: &[f64]| values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>();
+        let ended = [9.0; SMOOTHED];
+        let fitted_before = |weighted: &[(f64, f64)]| {
+            let all = fitted(&[weighted, &even(&ended)].concat());
+            assert_eq!(all[weighted.len()..], ended);
+            all[..weighted.len()].to_vec()
+        };
+        let rising = [1.0, 4.0, 2.0, 0.0, 6.0, 5.0, 7.0];
+        assert_eq!(
+            fitted_before(&even(&rising)),
+            [1.0, 2.0, 2.0, 2.0, 5.5, 5.5, 7.0]
+        );
+        assert_eq!(fitted_before(&[(8.0, 1.0), (4.0, 3.0)]), [5.0, 5.0]);
+        // A rise at the end.
+        let spike = [&[1.0; SMOOTHED][..], &[8.0]].concat();
+        assert_eq!(fitted(&even(&spike))[1..], [2.0; SMOOTHED]);
         assert!(fitted(&[]).is_empty());
     }
 
