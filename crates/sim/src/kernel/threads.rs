@@ -107,6 +107,7 @@ impl Kernel {
     pub fn step(&mut self, step: Duration) -> Stepped {
         let mut done = Stepped::default();
         self.list_touched();
+        self.swap.step(step);
         self.step_kswapd(step, &mut done);
         self.step_zeroing(step, &mut done);
         self.step_merging(step, &mut done);
