@@ -1,6 +1,7 @@
 //! Experiments, and the programs they run on.
 
 pub mod calibrate;
+mod core_set;
 pub mod experiments;
 pub mod live;
 pub mod plot;

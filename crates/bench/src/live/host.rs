@@ -1,8 +1,8 @@
 //! The machine that experiments run on, taken over for their time.
 
 use super::Scale;
-use super::core_set::CoreSet;
 use super::error::BenchError;
+use crate::core_set::CoreSet;
 use crate::workload::Workload;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes};

@@ -5,7 +5,6 @@ pub mod bloat;
 mod cgroup;
 pub mod collapse;
 pub mod container;
-mod core_set;
 mod error;
 pub mod estimate;
 pub mod fault_ahead;

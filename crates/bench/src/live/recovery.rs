@@ -13,13 +13,13 @@ use super::programs::huge::{huge_percent, promote_all};
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
 use crate::plot::{Content, Line, Panel};
-use curve::Curve;
+use curve::{Curve, SMOOTHED};
 use fragmented::Fragmented;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subject::{Subject, subjects};
-use watch::{Moment, Watched, Yardsticks};
+use watch::{Moment, TURN, Watched, YARDSTICK_TURN, Yardsticks};
 
 /// With the same budget; where others wrote the program, the first two. The last, under which nobody promotes, is how wrong all of this can be.
 const SAME: [System; 5] = [
@@ -97,12 +97,14 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work between its turns of 0.24 s, one under base pages and one all huge, 0.06 s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of seven turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
             "memory is as it is (the long form fragments it)"
         },
+        TURN.as_secs_f64(),
+        YARDSTICK_TURN.as_secs_f64(),
     ));
     Ok(report)
 }
@@ -149,8 +151,9 @@ fn compare(
     for system in systems {
         let (curve, promoting) = race(host, subject, yardsticks, *system, pace, sizes)?;
         let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
-        let reached = curve.reached_s(RECOVERED_PERCENT);
-        let nearly_all = curve.reached_s(NEARLY_ALL_PERCENT);
+        let fitted = curve.fitted();
+        let reached = fitted.reached_s(RECOVERED_PERCENT);
+        let nearly_all = fitted.reached_s(NEARLY_ALL_PERCENT);
         report.row(
             format!("{what}: recovered after"),
             reached.unwrap_or(f64::INFINITY),
@@ -158,7 +161,7 @@ fn compare(
             format!(
                 "{NEARLY_ALL_PERCENT} % {}; {:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
                 nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s")),
-                curve.end_percent(),
+                fitted.end_percent(),
                 curve.achievable_percent(),
                 curve.huge_percent[0],
                 curve.huge_percent[1],
@@ -173,7 +176,7 @@ fn compare(
         }
         lines.push(Line {
             name: system.name().to_owned(),
-            points: curve.never_falling(),
+            points: fitted.points,
         });
     }
     report.panels.push(Panel {

@@ -1,7 +1,7 @@
 //! Keeps a server and its client on cores of their own. Left to itself the scheduler now and then has one
 //! waken the other on the same core for seconds, and then it is that which is measured.
 
-use crate::live::core_set::CoreSet;
+use crate::core_set::CoreSet;
 
 /// The cores of a client and those of its server; nothing where there is only one.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ pub struct Curve {
 const LEAST_ACHIEVABLE_PERCENT: f64 = 2.0;
 
 /// Moments that a smoothed one is the median of.
-const SMOOTHED: usize = 7;
+pub(super) const SMOOTHED: usize = 7;
 
 impl Curve {
     /// What huge pages can gain, in per cent: the median of all moments.
@@ -64,23 +64,11 @@ impl Curve {
         shares.collect()
     }
 
-    /// The same by the curve that never falls and is nearest to it: promotions are not undone, so that what looks like a fall is noise.
-    pub fn never_falling(&self) -> Vec<(f64, f64)> {
-        never_falling(&self.shares())
-    }
-
-    /// When that reached so many per cent, in seconds from the begin.
-    pub fn reached_s(&self, percent: f64) -> Option<f64> {
-        let found = self
-            .never_falling()
-            .into_iter()
-            .find(|(_, share)| *share >= percent);
-        found.map(|(at_s, _)| at_s)
-    }
-
-    /// Share of the achievable gain at the end, in per cent, by the same curve.
-    pub fn end_percent(&self) -> f64 {
-        self.never_falling().last().map_or(0.0, |(_, share)| *share)
+    /// The curve that never falls and is nearest to that: promotions are not undone, so that what looks like a fall is noise.
+    pub fn fitted(&self) -> Fitted {
+        Fitted {
+            points: never_falling(&self.shares()),
+        }
     }
 
     /// Time under base pages that it would have taken to do what was done more, for each promotion, in milliseconds.
@@ -95,6 +83,26 @@ impl Curve {
             .map(|moment| (moment.speed / self.base - 1.0) * moment.stands_for_s)
             .sum();
         saved_s * 1e3 / self.promoted as f64
+    }
+}
+
+/// Shares of the achievable gain that never fall.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// Seconds from the begin, and the share about then, in per cent.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Fitted {
+    /// When so many per cent were reached, in seconds from the begin.
+    pub fn reached_s(&self, percent: f64) -> Option<f64> {
+        let found = self.points.iter().find(|(_, share)| *share >= percent);
+        found.map(|(at_s, _)| *at_s)
+    }
+
+    /// The share at the end, in per cent.
+    pub fn end_percent(&self) -> f64 {
+        self.points.last().map_or(0.0, |(_, share)| *share)
     }
 }
 
@@ -185,9 +193,9 @@ mod tests {
 
     #[test]
     fn recovery_is_when_the_share_is_there() {
-        assert_eq!(curve(4.0, 1).reached_s(80.0), Some(4.25));
-        assert_eq!(curve(20.0, 1).reached_s(80.0), None);
-        assert_eq!(curve(4.0, 1).end_percent(), 100.0);
+        assert_eq!(curve(4.0, 1).fitted().reached_s(80.0), Some(4.25));
+        assert_eq!(curve(20.0, 1).fitted().reached_s(80.0), None);
+        assert_eq!(curve(4.0, 1).fitted().end_percent(), 100.0);
         assert_eq!(curve(4.0, 1).achievable_percent(), 100.0);
     }
 
@@ -195,15 +203,15 @@ mod tests {
     fn where_nothing_is_to_be_gained_nothing_is_recovered() {
         let mut idle = curve(4.0, 1);
         idle.huge = 0.505;
-        assert_eq!(idle.reached_s(80.0), None);
-        assert_eq!(idle.end_percent(), 0.0);
+        assert_eq!(idle.fitted().reached_s(80.0), None);
+        assert_eq!(idle.fitted().end_percent(), 0.0);
     }
 
     #[test]
     fn one_fast_moment_is_no_recovery() {
         let mut noisy = curve(20.0, 1);
         noisy.moments[7].speed = 3.0;
-        assert_eq!(noisy.reached_s(50.0), None);
+        assert_eq!(noisy.fitted().reached_s(50.0), None);
     }
 
     #[test]
@@ -212,7 +220,7 @@ mod tests {
         for moment in &mut noisy.moments[..8] {
             moment.speed = 2.0;
         }
-        assert_eq!(noisy.reached_s(80.0), None);
+        assert_eq!(noisy.fitted().reached_s(80.0), None);
     }
 
     #[test]

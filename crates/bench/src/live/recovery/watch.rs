@@ -34,9 +34,9 @@ pub struct Moment {
 }
 
 /// As short as the programs' counting allows: what slows the machine down comes and goes within seconds.
-const YARDSTICK_TURN: Duration = Duration::from_millis(60);
+pub(super) const YARDSTICK_TURN: Duration = Duration::from_millis(60);
 /// The program works most of the time: what a manager sees of one that often pauses is more about its pauses than about its memory.
-const TURN: Duration = Duration::from_millis(240);
+pub(super) const TURN: Duration = Duration::from_millis(240);
 /// A turn of the program is held against so many turns of the one under base pages, the nearest in time: one before and one after.
 const NEAREST: usize = 2;
 /// What all huge gains is told by so many turns, as it changes more slowly.

@@ -1,7 +1,7 @@
 //! Large values inserted into Redis, one after the other.
 
 use super::launch::{CORE, Running, command};
-use crate::live::core_set::CoreSet;
+use crate::core_set::CoreSet;
 use crate::live::{BenchError, Host};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;

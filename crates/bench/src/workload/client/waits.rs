@@ -103,8 +103,7 @@ fn waited(schedstat: &File) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    use nix::unistd::Pid;
+    use crate::core_set::CoreSet;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
@@ -132,15 +131,11 @@ mod tests {
     /// Two threads that want the same core wait for it.
     #[test]
     fn who_waits_for_a_core_is_seen() {
-        let this_thread = Pid::from_raw(0);
-        let allowed = sched_getaffinity(this_thread).expect("is told");
-        let first = (0..CpuSet::count()).find(|core| allowed.is_set(*core) == Ok(true));
-        let mut one = CpuSet::new();
-        one.set(first.expect("it runs somewhere")).expect("is one");
-        let stay = move || sched_setaffinity(this_thread, &one).expect("it may");
+        let first = *CoreSet::allowed().first().expect("it runs somewhere");
+        let one = CoreSet::of(&[first]).expect("there is one");
         let begun = Instant::now();
         let looking = std::thread::spawn(move || {
-            stay();
+            let _stay = one.stay();
             let (here, _there) = UnixStream::pair().expect("sockets");
             let Some(mut waits) = Waits::of_peer(&here) else {
                 eprintln!("skipped: this kernel does not count how long threads wait");
@@ -152,7 +147,7 @@ mod tests {
             assert!(!waits.into_seen().is_empty());
         });
         let busy = std::thread::spawn(move || {
-            stay();
+            let _stay = one.stay();
             while begun.elapsed() < ms(200) {}
         });
         busy.join().expect("ends");

@@ -193,8 +193,8 @@ pub(super) const FIGURE_9_BOTH: Table = Table {
     },
     notes: &[
         VIRTUAL,
-        "Chosen: 24 GiB of Redis in the machine of 30 GB and beside the program in that of 60; that the program starts a quarter of an hour after Redis, for cg.D. A minute after it, as in the other parts, cg.D is at 2.07: \
-         khugepaged comes to it only after all of Redis; after ten minutes 1.93 and 1.94.",
+        "Chosen: 24 GiB of Redis in the machine of 30 GB and beside the program in that of 60; that the program starts a quarter of an hour after Redis, for cg.D. A minute after it, as in the other parts, cg.D is at 2.07; \
+         after ten minutes 1.93 and 1.94.",
     ],
 };
 

@@ -7,18 +7,18 @@ use std::process::Command;
 
 /// Some of the machine's cores.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CoreSet(CpuSet);
+pub(crate) struct CoreSet(CpuSet);
 
 impl CoreSet {
     /// Cores by their numbers; `None`: there can't be one of that number.
-    pub(super) fn of(cores: &[usize]) -> Option<Self> {
+    pub(crate) fn of(cores: &[usize]) -> Option<Self> {
         let mut set = CpuSet::new();
         cores.iter().try_for_each(|core| set.set(*core)).ok()?;
         Some(Self(set))
     }
 
     /// The numbers of those that the calling thread may run on, ascending.
-    pub(super) fn allowed() -> Vec<usize> {
+    pub(crate) fn allowed() -> Vec<usize> {
         let Ok(allowed) = sched_getaffinity(this_thread()) else {
             return Vec::new();
         };
@@ -27,7 +27,7 @@ impl CoreSet {
     }
 
     /// Keeps the program that `command` starts on these.
-    pub(super) fn keep(self, command: &mut Command) {
+    pub(crate) fn keep(self, command: &mut Command) {
         // SAFETY: between fork and exec nothing is done but one system call.
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
@@ -35,7 +35,7 @@ impl CoreSet {
     }
 
     /// Keeps the calling thread on these until what is returned is dropped.
-    pub(super) fn stay(self) -> Stay {
+    pub(crate) fn stay(self) -> Stay {
         let before = sched_getaffinity(this_thread()).ok();
         // It works elsewhere, too.
         let _ = sched_setaffinity(this_thread(), &self.0);
@@ -45,7 +45,7 @@ impl CoreSet {
 
 /// A thread's time on some cores; where it was before when dropped.
 #[must_use]
-pub(super) struct Stay(Option<CpuSet>);
+pub(crate) struct Stay(Option<CpuSet>);
 
 impl Drop for Stay {
     fn drop(&mut self) {
