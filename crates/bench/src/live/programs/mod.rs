@@ -2,6 +2,7 @@
 
 pub(super) mod compiled;
 mod cores;
+mod cpu_time;
 mod hash_map;
 pub mod huge;
 pub mod packages;
@@ -35,6 +36,11 @@ pub trait Program: Send {
     /// Operations per second of wall-clock time over the next `length`; it must have been set going. Calls `mark` at the begin and at
     /// the end of what it counts: a program that pauses between its operations has few in a moment or many.
     fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError>;
+
+    /// Whether one of its threads does all that is counted: what others do meanwhile is not what an operation costs.
+    fn works_in_one_thread(&self) -> bool {
+        false
+    }
 
     /// How long answers take to single questions that come at a fixed pace, asked while the program pauses otherwise;
     /// `None` where it answers no questions.
