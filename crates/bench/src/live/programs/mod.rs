@@ -198,8 +198,10 @@ impl Kind {
         let python = 96 << 20;
         match self {
             Self::Reader { .. } => bytes,
-            // Their allocators round sizes up; the JVM's heap has room beside the table.
-            Self::Redis | Self::Memcached | Self::JavaHashMap => bytes * 3 / 2,
+            // Their allocators round sizes up.
+            Self::Redis | Self::Memcached => bytes * 3 / 2,
+            // Its heap has room beside the table, and it has code.
+            Self::JavaHashMap => bytes + (512 << 20),
             // Rounded down to a power of two.
             Self::Sparsehash => bytes,
             // The files are in the page cache, too.
