@@ -33,6 +33,7 @@ pub mod remote_advice;
 mod reports;
 pub mod roster;
 pub mod sampler;
+pub mod scheduled;
 mod sizing;
 pub mod stop;
 pub mod surroundings;

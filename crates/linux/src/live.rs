@@ -27,6 +27,7 @@ use hawkeye_policy::{
     PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
     Scope as Whose, Selection,
 };
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -325,9 +326,8 @@ impl Machine for LinuxMachine {
             }
             Some(_) => {}
         }
-        let (result, took) = self
-            .calls
-            .time(|| remote_advice::collapse_insisting(&member.handle, region));
+        let timed = |took| self.calls.note(took);
+        let (result, took) = remote_advice::collapse_insisting(&member.handle, region, timed);
         match result {
             Ok(()) => {
                 if let Some(notebook) = &mut self.notebook {
@@ -335,7 +335,14 @@ impl Machine for LinuxMachine {
                 }
                 Ok(Promoted::Done(took))
             }
-            Err(error) => Err(error.for_process(process)),
+            Err(error) => {
+                // What is said where memory is short is said of a hole as well.
+                let short = error.errno() == Some(Errno::ENOMEM);
+                if short && matches!(self.sampler.look(member, region), Ok(None)) {
+                    return Ok(Promoted::Freed);
+                }
+                Err(error.for_process(process))
+            }
         }
     }
 

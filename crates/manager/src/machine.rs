@@ -31,7 +31,7 @@ pub enum MachineError {
     Other(String),
 }
 
-/// What a promotion is refused with where no huge page can be had.
+/// What the running kernel refuses a promotion with where no huge page can be had (`MADV_COLLAPSE`).
 pub(crate) const NO_HUGE_PAGE: &str = "ENOMEM";
 
 impl MachineError {

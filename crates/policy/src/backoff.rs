@@ -35,7 +35,8 @@ pub enum AfterCall {
 }
 
 /// The pause between batches of calls: none while calls are short; one interval after a call that took
-/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones.
+/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones. A batch that came to nothing because
+/// memory is short is one that took too long; after one that came to something before, the pause is an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     settings: BackoffSettings,
@@ -43,6 +44,8 @@ pub struct Backoff {
     intervals: u32,
     /// The longest call of the batch under way.
     longest: Option<Duration>,
+    /// Whether memory was short in it.
+    shortage: bool,
     ready_at: Duration,
 }
 
@@ -67,24 +70,30 @@ impl Backoff {
         }
     }
 
-    /// A call came to nothing because memory is short: it counts as one that took too long.
+    /// A call came to nothing because memory is short.
     pub fn after_shortage(&mut self) -> AfterCall {
-        self.after_call(Duration::MAX)
+        self.shortage = true;
+        AfterCall::StopBatch
     }
 
     /// Ends the batch: the pause begins `now`. A batch without calls says nothing about the length
     /// of calls, and leaves the pause as it is.
     pub fn end_batch(&mut self, now: Duration) {
+        let shortage = std::mem::take(&mut self.shortage);
         match self.longest.take() {
-            Some(longest) if longest > self.settings.too_long => {
-                self.intervals = (self.intervals * 2).clamp(1, Self::MAX_INTERVALS);
-            }
+            None if shortage => self.double(),
+            Some(longest) if longest > self.settings.too_long => self.double(),
+            Some(_) if shortage => self.intervals = 1,
             Some(longest) if longest < self.settings.short => {
                 self.intervals /= 2;
             }
             _ => {}
         }
         self.ready_at = now.saturating_add(self.pause());
+    }
+
+    fn double(&mut self) {
+        self.intervals = (self.intervals * 2).clamp(1, Self::MAX_INTERVALS);
     }
 
     /// The pause after a batch, at present.
@@ -142,11 +151,25 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_is_a_long_call() {
+    fn shortages_double_the_pause_unless_something_was_had_before() {
         let mut backoff = Backoff::default();
-        assert_eq!(backoff.after_shortage(), AfterCall::StopBatch);
-        backoff.end_batch(at(1));
-        assert_eq!(backoff.pause(), MS(100));
+        let mut short = |calls: &[u64]| {
+            for call in calls {
+                let _: AfterCall = backoff.after_call(MS(*call));
+            }
+            assert_eq!(backoff.after_shortage(), AfterCall::StopBatch);
+            backoff.end_batch(at(1));
+            backoff.pause()
+        };
+        for pause in [100, 200, 400, 800] {
+            assert_eq!(short(&[]), MS(pause));
+        }
+        for _ in 0..3 {
+            assert_eq!(short(&[1, 1, 20]), MS(100));
+        }
+        assert_eq!(short(&[31]), MS(200));
+        assert_eq!(batch(&mut backoff, &[1]), MS(100));
+        assert_eq!(batch(&mut backoff, &[1]), MS(0));
     }
 
     #[test]

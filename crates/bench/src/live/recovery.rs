@@ -35,6 +35,8 @@ const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
 /// A program has recovered when it has so much of what huge pages can gain, in per cent. What is more takes a machine without neighbours to be
 /// told from noise, and policy `hawkeye` leaves 2 points of overhead, which are much of a small gain.
 const RECOVERED_PERCENT: f64 = 50.0;
+/// A program is all huge from here on.
+const ALL_HUGE_PERCENT: f64 = 95.0;
 /// Told as well.
 const NEARLY_ALL_PERCENT: f64 = 80.0;
 
@@ -221,6 +223,10 @@ fn race(
     })?;
     // What the gain is held against, in memory as it was until now.
     let huge_at_end = promote_all(pid)?;
+    if huge_at_end < ALL_HUGE_PERCENT {
+        let message = format!("only {huge_at_end:.0} % of its memory could be made huge");
+        return Err(BenchError::Impossible(message));
+    }
     let over_huge = |moment: &Moment| moment.speed / moment.huge_speed;
     let huge = watched.settled(sizes.around, over_huge)?;
     if let Some(fragmented) = fragmented {

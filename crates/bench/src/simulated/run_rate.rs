@@ -38,6 +38,7 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => {
             let few = ProbeSettings {
                 rate_rounds: 3,
+                ranking_rounds: 0,
                 ..as_live
             };
             (&[&SAPPHIRE_RAPIDS], 1_000_000, few)

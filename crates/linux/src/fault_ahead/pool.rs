@@ -1,9 +1,10 @@
 //! Who fills: the filler's own thread, or several others.
 
-use super::spare_core::{Scheduled, SpareCore, SpareCores};
+use super::spare_core::{SpareCore, SpareCores};
 use super::worker::{Job, Line, Outcome, Report, work};
 use crate::bell::Bell;
 use crate::error::LinuxError;
+use crate::scheduled::Scheduled;
 use hawkeye_policy::fault_ahead::FillThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;

@@ -1,29 +1,7 @@
 //! Whether there is a core that nobody else wants: the filler shall not take its time from the programs it fills for.
 
+use crate::scheduled::Scheduled;
 use std::time::Duration;
-
-/// Time that a thread has run, and time that it could have run but waited for a core (`/proc/thread-self/schedstat`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scheduled {
-    ran: Duration,
-    waited: Duration,
-}
-
-impl Scheduled {
-    /// Of the calling thread; `None` where the kernel doesn't keep it.
-    pub(super) fn now() -> Option<Self> {
-        Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split_whitespace().map(str::parse);
-        let mut next = || numbers.next()?.ok().map(Duration::from_nanos);
-        Some(Self {
-            ran: next()?,
-            waited: next()?,
-        })
-    }
-}
 
 /// Waiting more than this share of the time it wanted to run tells that others want the core too.
 const LONGEST_WAIT: f64 = 0.2;
@@ -136,14 +114,6 @@ mod tests {
             ran: MS * ran_ms,
             waited: MS * waited_ms,
         }
-    }
-
-    #[test]
-    fn the_kernels_figures_are_read() {
-        let read = Scheduled::parse("5000000 7000000 12\n");
-        assert_eq!(read, Some(scheduled(5, 7)));
-        assert_eq!(Scheduled::parse("5"), None);
-        assert!(Scheduled::now().is_some());
     }
 
     #[test]

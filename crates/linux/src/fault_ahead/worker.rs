@@ -1,10 +1,10 @@
 //! A thread that fills what it is handed, one region after the other.
 
 use super::fill::{FillMethod, fill};
-use super::spare_core::Scheduled;
 use crate::bell::Bell;
 use crate::error::LinuxError;
 use crate::process::{ProcessHandle, thread_cpu};
+use crate::scheduled::Scheduled;
 use hawkeye_policy::fault_ahead::Task;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -87,6 +87,16 @@ impl<M: Machine> Manager<M> {
         })
     }
 
+    /// What is to be tried again is chosen anew from what a policy is about to see.
+    pub(super) fn drop_postponed(&mut self) {
+        if let Some(Next { promotion, .. }) = self.postponed.take() {
+            let Promotion {
+                process, region, ..
+            } = promotion;
+            self.policy.settle(process, region, None);
+        }
+    }
+
     fn allowed(&self, promotion: &Promotion, now: Duration) -> bool {
         let Promotion {
             process, region, ..

@@ -302,6 +302,7 @@ impl<M: Machine> Manager<M> {
         let each = self.machine.first_touch_cost();
         let touches = observation.processes.iter().map(|s| s.first_touches).sum();
         self.sampling.slowdown.note_touches(now, touches, each);
+        self.drop_postponed();
         self.policy.observe(&observation);
         self.planner.observe(&observation);
         for sample in &observation.processes {

@@ -213,7 +213,9 @@ impl Estimator {
     }
 
     /// The estimate.
-    pub fn finish(self, costs: &WalkCosts) -> Estimate {
+    pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
+        // One that was cut short still tells of its regions.
+        self.end_round(false);
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
         let distinct_pages =

@@ -2,6 +2,7 @@
 
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How a process is probed.
@@ -67,8 +68,9 @@ pub struct Probe {
     regions: Vec<RegionAddr>,
     settings: ProbeSettings,
     rounds: u32,
-    /// To be looked at once more.
-    again: Vec<Vec<RegionAddr>>,
+    /// To be looked at once more, from when all others are through.
+    again: VecDeque<Vec<RegionAddr>>,
+    through: bool,
 }
 
 /// One round: regions to clear and read.
@@ -98,20 +100,29 @@ impl Probe {
             regions,
             settings,
             rounds: 0,
-            again: Vec::new(),
+            again: VecDeque::new(),
+            through: false,
         }
     }
 
-    /// These were cleared while the process paused: they are compared once more at the end, if there is time.
+    /// These were looked at while the process paused: they are compared once more at the end, if there is time, and no more than once: it may
+    /// pause for good.
     pub fn again(&mut self, regions: Vec<RegionAddr>) {
-        self.again.push(regions);
+        if !self.through && self.settings.ranking_rounds > 0 {
+            self.again.push_back(regions);
+        }
     }
 
     /// The next round; `None` when all regions are through or it is enough for this window.
     pub fn next_round(&mut self) -> Option<RoundPlan> {
         let all = self.settings.rate_rounds + self.settings.ranking_rounds;
         if self.regions.is_empty() || self.rounds >= all {
-            return self.once_more(all);
+            self.through = true;
+            let regions = self.again.pop_front()?;
+            return Some(RoundPlan {
+                regions,
+                for_rate: false,
+            });
         }
         let for_rate = self.rounds < self.settings.rate_rounds;
         let most = if for_rate {
@@ -124,19 +135,6 @@ impl Probe {
         let mut regions = self.regions.split_off(rest);
         regions.sort_unstable();
         Some(RoundPlan { regions, for_rate })
-    }
-
-    /// A round of those that were seen while the process paused; no more than were planned, as it may pause for good.
-    fn once_more(&mut self, planned: u32) -> Option<RoundPlan> {
-        if self.rounds >= 2 * planned || self.settings.ranking_rounds == 0 {
-            return None;
-        }
-        self.rounds += 1;
-        let regions = self.again.pop()?;
-        Some(RoundPlan {
-            regions,
-            for_rate: false,
-        })
     }
 
     /// Whether a round needs no further read after the `read`th (from 0), which found `touched` pages
@@ -223,7 +221,7 @@ mod tests {
             probe.again(round.regions);
             rounds += 1;
         }
-        assert_eq!(rounds, 2 * 20);
+        assert_eq!(rounds, 2 * 2);
     }
 
     #[test]

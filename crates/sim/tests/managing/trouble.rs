@@ -74,6 +74,32 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
 }
 
 #[test]
+fn programs_are_sampled_and_end_while_memory_is_short() -> Outcome {
+    let mut machine = machine(16 * GIB)?;
+    let short = machine.start(ProcessSpec {
+        ends: Ends {
+            at: Some(s(31.0)),
+            ..Ends::default()
+        },
+        ..program(&[base(0, 16, 1.0)])
+    })?;
+    let long = machine.start(program(&[base(0, 8, 1.0)]))?;
+    // Pauses of 0.1 s and more, twice as long each: this takes until after the first has ended.
+    machine.fail_next_promotions(10, "ENOMEM");
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(300.0));
+    let promoted = promoted(&manager);
+    assert!(
+        promoted.iter().all(|(at, ..)| *at > s(31.0)),
+        "{promoted:?}"
+    );
+    assert!(promoted.iter().all(|(_, process, _)| *process != short));
+    let of_long = promoted.iter().filter(|(_, process, _)| *process == long);
+    assert_eq!(of_long.count(), 8);
+    Ok(())
+}
+
+#[test]
 fn a_slow_call_stops_the_batch_and_pauses() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 16, 1.0)]))?;
@@ -98,7 +124,7 @@ fn a_slow_refusal_counts_as_a_slow_call() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 16, 1.0)]))?;
     machine.slow_next_promotions(1, s(0.05));
-    machine.fail_next_promotions(1, "ENOMEM");
+    machine.fail_next_promotions(1, "EAGAIN");
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(30.0));
     let refused = manager.journal().entries().find_map(|entry| {

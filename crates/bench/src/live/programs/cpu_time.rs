@@ -3,6 +3,7 @@
 use super::Program;
 use crate::live::BenchError;
 use hawkeye_linux::LinuxError;
+use hawkeye_linux::scheduled::Scheduled;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
@@ -21,7 +22,7 @@ pub(super) struct CpuClock {
 pub(super) struct Reading {
     /// CPU time of all threads, those that have ended included.
     all: Duration,
-    /// CPU time by thread, where one does the work. Of a thread that runs just then it is up to a tick too little, of one that sleeps exact.
+    /// CPU time by thread, where one does the work.
     threads: BTreeMap<String, Duration>,
 }
 
@@ -53,36 +54,41 @@ impl CpuClock {
 
 impl Reading {
     /// CPU time of the work since an earlier reading: where one thread does it, without what the others took. memcached's tidy up for
-    /// seconds at a time, whoever asks it.
+    /// seconds at a time, whoever asks it. The thread is the one that has worked most since the program's start.
     pub(super) fn since(&self, before: &Self) -> Duration {
-        let mut took: Vec<Duration> = self
+        let works = self.threads.iter().max_by_key(|(_, ran)| **ran);
+        let works = works.map(|(thread, _)| thread);
+        let others = self
             .threads
             .iter()
+            .filter(|(thread, _)| Some(*thread) != works);
+        let others: Duration = others
             .map(|(thread, now)| {
                 let before = before.threads.get(thread).copied().unwrap_or_default();
                 now.saturating_sub(before)
             })
-            .collect();
-        took.sort();
-        took.pop();
-        let others: Duration = took.iter().sum();
+            .sum();
         self.all.saturating_sub(before.all).saturating_sub(others)
     }
 }
 
-/// CPU time of each thread of a process that there is (`Documentation/scheduler/sched-stats.rst`, the first of three figures).
-fn threads(pid: u32) -> Result<BTreeMap<String, Duration>, LinuxError> {
+/// CPU time of each thread of a process that there is.
+fn threads(pid: u32) -> Result<BTreeMap<String, Duration>, BenchError> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?;
         let line = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        let nanoseconds = line.split_whitespace().next()?.parse().ok()?;
         let thread = task.file_name().into_string().ok()?;
-        Some((thread, Duration::from_nanos(nanoseconds)))
+        Some((thread, Scheduled::parse(&line)?.ran))
     };
     // One that has ended meanwhile takes no more.
-    Ok(all.filter_map(of).collect())
+    let found: BTreeMap<_, _> = all.filter_map(of).collect();
+    if found.is_empty() {
+        let message = format!("the kernel does not say how long threads of process {pid} ran");
+        return Err(BenchError::Impossible(message));
+    }
+    Ok(found)
 }
 
 fn unreadable(errno: Errno) -> LinuxError {
@@ -107,10 +113,10 @@ mod tests {
 
     #[test]
     fn what_other_threads_take_is_left_out() {
-        // The first was not seen for the last of its 60 ms; the third began meanwhile; another has ended.
-        let before = reading(100, &[("1", 50), ("2", 40)]);
-        let after = reading(200, &[("1", 107), ("2", 65), ("3", 10)]);
-        assert_eq!(after.since(&before), Duration::from_millis(65));
+        // The first was not seen for the last of its 30 ms, and the second took more; the third began meanwhile; another has ended.
+        let before = reading(100, &[("1", 50), ("2", 10)]);
+        let after = reading(200, &[("1", 77), ("2", 60), ("3", 10)]);
+        assert_eq!(after.since(&before), Duration::from_millis(40));
     }
 
     #[test]
@@ -124,14 +130,14 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         let asleep = std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
-            // 20 ms of work.
-            while hawkeye_linux::process::thread_cpu() < Duration::from_millis(20) {}
+            while hawkeye_linux::process::thread_cpu() < Duration::from_millis(40) {}
             tell.send(thread).expect("is heard");
             std::thread::park();
         });
         let thread = told.recv().expect("has worked");
         let seen = threads(std::process::id()).expect("reads");
         assert!(seen.len() >= 2);
+        // It may still be on its core: then the last tick is missing.
         assert!(seen[&thread] >= Duration::from_millis(20), "{seen:?}");
         asleep.thread().unpark();
         asleep.join().expect("ends");

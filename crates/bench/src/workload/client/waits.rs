@@ -1,6 +1,7 @@
 //! When a server or its client waited for a core: on a machine without cores to spare other programs' work is in the tail of what
 //! they answer, by milliseconds, whatever memory does.
 
+use hawkeye_linux::scheduled::Scheduled;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -91,13 +92,12 @@ impl Waits {
     }
 }
 
-/// How long a thread was ready to run and did not (`Documentation/scheduler/sched-stats.rst`, the second of three figures).
+/// How long a thread was ready to run and did not.
 fn waited(schedstat: &File) -> Option<Duration> {
     let mut line = [0; 96];
     let length = schedstat.read_at(&mut line, 0).ok()?;
     let line = std::str::from_utf8(&line[..length]).ok()?;
-    let nanoseconds = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(nanoseconds))
+    Some(Scheduled::parse(line)?.waited)
 }
 
 #[cfg(test)]
