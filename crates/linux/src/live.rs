@@ -327,7 +327,7 @@ impl Machine for LinuxMachine {
         }
         let (result, took) = self
             .calls
-            .time(|| remote_advice::collapse(&member.handle, region));
+            .time(|| remote_advice::collapse_insisting(&member.handle, region));
         match result {
             Ok(()) => {
                 if let Some(notebook) = &mut self.notebook {

@@ -3,7 +3,9 @@
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use nix::errno::Errno;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 const MADV_COLD: i32 = 20;
 const MADV_PAGEOUT: i32 = 21;
@@ -66,6 +68,33 @@ pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<(), Linux
     .map(drop)
 }
 
+/// A call that is refused faster than this did not look for a huge page.
+const WITHOUT_LOOKING: Duration = Duration::from_micros(500);
+/// So long a region is asked for: 64 such refusals take 5 ms.
+const INSISTING: Duration = Duration::from_millis(10);
+
+/// The same, where the kernel puts compaction off: once that has failed, up to 64 calls that would take it are refused without a try,
+/// whenever they come (mm/compaction.c, `compaction_deferred`). They are made here.
+///
+/// # Errors
+/// As [`collapse`].
+pub fn collapse_insisting(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
+    insist(|| collapse(process, region))
+}
+
+fn insist(mut collapse: impl FnMut() -> Result<(), LinuxError>) -> Result<(), LinuxError> {
+    let begun = Instant::now();
+    loop {
+        let before = Instant::now();
+        let result = collapse();
+        let refused = matches!(&result, Err(error) if error.errno() == Some(Errno::ENOMEM));
+        let looked = before.elapsed() >= WITHOUT_LOOKING;
+        if !refused || looked || begun.elapsed() >= INSISTING {
+            return result;
+        }
+    }
+}
+
 /// Splits the huge page of a region, by calling one of its base pages cold (`MADV_COLD`). Since 6.12
 /// the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
@@ -107,4 +136,56 @@ pub fn clear_accessed(
 /// Pages out one base page (`MADV_PAGEOUT`): into zram or swap a zero-filled page costs nothing.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<(), LinuxError> {
     advise(process, start, bytes, MADV_PAGEOUT, "paging out zero pages").map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(errno: Errno) -> Result<(), LinuxError> {
+        Err(LinuxError::Call {
+            call: "collapsing a region",
+            errno,
+        })
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_try_it_is_asked_again() {
+        let mut calls = 0;
+        let put_off = insist(|| {
+            calls += 1;
+            if calls < 64 {
+                refused(Errno::ENOMEM)
+            } else {
+                Ok(())
+            }
+        });
+        assert!(put_off.is_ok());
+        assert_eq!(calls, 64);
+    }
+
+    #[test]
+    fn where_it_tries_or_has_another_reason_it_is_asked_once() {
+        let mut calls = 0;
+        let tried = insist(|| {
+            calls += 1;
+            std::thread::sleep(WITHOUT_LOOKING);
+            refused(Errno::ENOMEM)
+        });
+        assert!(tried.is_err());
+        let busy = insist(|| {
+            calls += 1;
+            refused(Errno::EAGAIN)
+        });
+        assert!(busy.is_err());
+        assert_eq!(calls, 2);
+    }
+
+    #[test]
+    fn it_is_not_asked_for_ever() {
+        let begun = Instant::now();
+        let never = insist(|| refused(Errno::ENOMEM));
+        assert!(never.is_err());
+        assert!(begun.elapsed() >= INSISTING);
+    }
 }

@@ -31,6 +31,16 @@ pub enum MachineError {
     Other(String),
 }
 
+/// What a promotion is refused with where no huge page can be had.
+pub(crate) const NO_HUGE_PAGE: &str = "ENOMEM";
+
+impl MachineError {
+    /// Whether no huge page could be had, which says nothing about the region it was for.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Refused { errno, .. } if *errno == NO_HUGE_PAGE)
+    }
+}
+
 /// Why the loop was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {

@@ -15,6 +15,7 @@ use hawkeye_policy::{
     Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
     RecoverySettings, SettingError, WatermarkTable,
 };
+use promoting::Next;
 use sampling::Sampling;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct Manager<M> {
     cooldown: Cooldown,
     huge_limits: HugeLimits,
     promotion_backoff: Backoff,
+    /// A promotion that is to be tried again.
+    postponed: Option<Next>,
     recovery_backoff: Backoff,
     budget: PromotionBudget,
     cpu: CpuBudget,
@@ -83,6 +86,7 @@ impl<M: Machine> Manager<M> {
             cooldown: Cooldown::default(),
             huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
+            postponed: None,
             recovery_backoff: Backoff::new(BackoffSettings::default()),
             budget: PromotionBudget::new(settings.max_promotions, rate),
             cpu: settings.cpu,

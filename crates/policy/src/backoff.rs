@@ -1,4 +1,4 @@
-//! Holding back when calls into other processes take long.
+//! Holding back when calls into other processes take long, or when there is no memory for them.
 
 use std::time::Duration;
 
@@ -65,6 +65,11 @@ impl Backoff {
         } else {
             AfterCall::Continue
         }
+    }
+
+    /// A call came to nothing because memory is short: it counts as one that took too long.
+    pub fn after_shortage(&mut self) -> AfterCall {
+        self.after_call(Duration::MAX)
     }
 
     /// Ends the batch: the pause begins `now`. A batch without calls says nothing about the length
@@ -134,6 +139,14 @@ mod tests {
         assert_eq!(batch(&mut backoff, &[14, 1]), MS(200));
         assert_eq!(batch(&mut backoff, &[1]), MS(100));
         assert_eq!(batch(&mut backoff, &[1]), MS(0));
+    }
+
+    #[test]
+    fn a_shortage_is_a_long_call() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.after_shortage(), AfterCall::StopBatch);
+        backoff.end_batch(at(1));
+        assert_eq!(backoff.pause(), MS(100));
     }
 
     #[test]

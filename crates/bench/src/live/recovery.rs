@@ -15,6 +15,7 @@ use super::systems::{Pace, Promoting, System};
 use crate::plot::{Content, Line, Panel};
 use curve::{Curve, SMOOTHED};
 use fragmented::Fragmented;
+use hawkeye_linux::process::rss_bytes;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,7 +64,7 @@ impl Sizes {
     }
 }
 
-/// 4 or 5 GiB each, a tenth or a seventh of it hot; 24 promotions a second, or each system's own pace.
+/// 5 to 8 GiB each, a tenth or a seventh of it hot; 24 promotions a second, or each system's own pace.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -117,7 +118,7 @@ fn races(
     sizes: Sizes,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    need_bytes(3 * subject.resident_bytes())?;
+    need_bytes(subject.need_bytes())?;
     System::Base.prepare(host)?;
     let mut yardsticks = subject.start_yardsticks(host, sizes.warm_up)?;
     let systems = match (subject.of_ours(), scale) {
@@ -212,19 +213,19 @@ fn race(
     };
     let base = watched.settled(sizes.around, |moment| moment.speed)?;
     let huge_at_begin = huge_percent(pid)?;
-    let length = sizes.length(pace, subject.resident_bytes());
+    let length = sizes.length(pace, rss_bytes(pid)?);
     let promoter = system.promoter(host)?;
     let (promoting, moments) = watched.watch(|failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
-    // What follows is what the gain is held against: nothing may keep it from being all huge.
-    if let Some(fragmented) = fragmented {
-        fragmented.end(host)?;
-    }
+    // What the gain is held against, in memory as it was until now.
     let huge_at_end = promote_all(pid)?;
     let over_huge = |moment: &Moment| moment.speed / moment.huge_speed;
     let huge = watched.settled(sizes.around, over_huge)?;
+    if let Some(fragmented) = fragmented {
+        fragmented.end(host)?;
+    }
     let curve = Curve {
         base,
         huge,

@@ -40,7 +40,7 @@ fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
     let Some(machine) = machine_at_speed("a_large_process_is_looked_at_whole_soon") else {
         return;
     };
-    // One window shows the page walks of 2.7 GiB at the most.
+    // One window shows the page walks of 2.5 or 2.7 GiB at the most.
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 60");
     let attached = machine.attach("--period 60 --window 0.5 --cpu 50 --max-promotions 1", pid);
     std::thread::sleep(Duration::from_secs(12));

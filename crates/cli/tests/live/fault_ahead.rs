@@ -13,6 +13,8 @@ use std::time::Duration;
 // How much is filled at least is a fraction of what is on a quiet machine: the filler leaves a core that others want.
 const OPTIONS: &str = "--fault-ahead on --policy none --cpu 50";
 const MIB: u64 = 1 << 20;
+/// How long a warm start may take where others want the cores: then it pauses for up to 1.6 s after every few regions.
+const WARM_START: Duration = Duration::from_secs(120);
 
 /// Has a program that waits touch its memory, and sees that all of it is right.
 fn touches_and_ends(mut program: Workload) {
@@ -129,7 +131,7 @@ fn warm_start(test: &str, threads: u32) {
     let ready = program.wait_ready().expect("is ready");
     let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
-        until(Duration::from_secs(10), || resident() >= 256 * MIB),
+        until(WARM_START, || resident() >= 256 * MIB),
         "{} bytes",
         resident()
     );
@@ -157,7 +159,7 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
     let mut program = Workload::spawn_command(command).expect("starts");
     let ready = program.wait_ready().expect("is ready");
     let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
-    let filled = until(Duration::from_secs(10), || resident() > 128 * MIB);
+    let filled = until(WARM_START, || resident() > 128 * MIB);
     assert!(filled, "{} bytes", resident());
     std::thread::sleep(Duration::from_secs(3));
     assert!(resident() < 230 * MIB, "{} bytes", resident());

@@ -15,7 +15,7 @@ use hawkeye_policy::run_rate::{
 use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Waits shorter than this are slept through; for longer ones the manager does something else.
@@ -168,10 +168,20 @@ impl Probing {
         seen: impl Fn(RegionAddr) -> u64,
     ) -> Self {
         let present = regions.iter().filter(|r| r.present > 0);
-        let huge = present.clone().filter(|r| r.is_huge()).count() as u64;
+        let huge = present.clone().filter(|r| r.is_huge());
+        let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
+        // There is nothing to choose among those that are huge: they come last.
+        let seen = |region| match huge.contains(&region) {
+            true => u64::MAX,
+            false => seen(region),
+        };
         Self {
-            estimator: Estimator::new(all.len() as u64 - huge, huge, first_touch),
+            estimator: Estimator::new(
+                (all.len() - huge.len()) as u64,
+                huge.len() as u64,
+                first_touch,
+            ),
             regions: all.len(),
             probe: Probe::new(all, settings, seed, seen),
             round: None,
@@ -221,7 +231,9 @@ impl Probing {
                 .collect();
             let touched = self.estimator.read(&marks, cpu, wall);
             if Probe::seen_enough(round.reads, touched, round.regions.len()) {
-                self.estimator.end_round(round.for_rate);
+                if !self.estimator.end_round(round.for_rate) {
+                    self.probe.again(addresses);
+                }
                 self.round = None;
             } else {
                 round.reads += 1;

@@ -2,13 +2,28 @@
 
 use super::{BATCH, Manager};
 use crate::journal::Event;
-use crate::machine::{Machine, MachineError, Promoted};
-use hawkeye_policy::{AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, Promotion, Spent};
+use crate::machine::{Machine, MachineError, NO_HUGE_PAGE, Promoted};
+use hawkeye_policy::{
+    AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, RegionAddr,
+    Spent,
+};
 use std::time::Duration;
 
 /// Share of the CPU budget that promotion does not use up: memory that runs short just afterwards must
 /// not wait a minute for its recovery.
 const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
+
+/// A region is tried so often while no huge page can be had for it: the best ones come first, and are not to be the ones that are left alone
+/// because memory was short just then.
+const TRIES: u32 = 3;
+
+/// The promotion that is carried out next.
+#[derive(Debug)]
+pub(super) struct Next {
+    promotion: Promotion,
+    /// How often no huge page could be had for it.
+    shortages: u32,
+}
 
 impl<M: Machine> Manager<M> {
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if there is
@@ -37,18 +52,20 @@ impl<M: Machine> Manager<M> {
                 Err(Spent::Total { .. }) => break None,
                 Err(Spent::Rate { ready_at }) => break Some(ready_at),
             }
-            let Some(promotion) = self.policy.next_promotion(now) else {
+            let Some(next) = self.next_promotion(now) else {
                 self.budget.give_back();
                 break None;
             };
-            if !self.allowed(&promotion, now) {
+            let Promotion {
+                process, region, ..
+            } = next.promotion;
+            if !self.allowed(&next.promotion, now) {
                 self.budget.give_back();
-                self.policy
-                    .settle(promotion.process, promotion.region, None);
+                self.policy.settle(process, region, None);
                 continue;
             }
             called = true;
-            let stop = self.promote(promotion, now);
+            let stop = self.promote(next, now);
             if stop == AfterCall::StopBatch {
                 break Some(now);
             }
@@ -59,6 +76,15 @@ impl<M: Machine> Manager<M> {
         }
         let ready = self.promotion_backoff.ready_at();
         more.map(|at| if called { at.max(ready) } else { at })
+    }
+
+    fn next_promotion(&mut self, now: Duration) -> Option<Next> {
+        self.postponed.take().or_else(|| {
+            Some(Next {
+                promotion: self.policy.next_promotion(now)?,
+                shortages: 0,
+            })
+        })
     }
 
     fn allowed(&self, promotion: &Promotion, now: Duration) -> bool {
@@ -79,15 +105,14 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Makes one region huge; says whether the batch may go on.
-    fn promote(&mut self, promotion: Promotion, now: Duration) -> AfterCall {
-        let taken_bytes = promotion_bytes(&promotion);
+    fn promote(&mut self, next: Next, now: Duration) -> AfterCall {
         let Promotion {
             process,
             region,
             order,
             expected_present,
-            reason,
-        } = promotion;
+            ..
+        } = next.promotion;
         let before = self.machine.now();
         let outcome = self
             .machine
@@ -97,6 +122,38 @@ impl<M: Machine> Manager<M> {
             // A refusal may have waited for memory as well.
             _ => self.machine.now().saturating_sub(before),
         };
+        let shortage = matches!(&outcome, Err(error) if error.is_shortage());
+        let shortages = next.shortages + u32::from(shortage);
+        if shortage && shortages < TRIES {
+            self.budget.give_back();
+            self.note_refused(process, region, NO_HUGE_PAGE, now);
+            self.postponed = Some(Next { shortages, ..next });
+        } else {
+            self.settle(next.promotion, outcome, took, now);
+        }
+        if shortage {
+            self.promotion_backoff.after_shortage()
+        } else {
+            self.promotion_backoff.after_call(took)
+        }
+    }
+
+    /// Tells all who have to know what came of a promotion.
+    fn settle(
+        &mut self,
+        promotion: Promotion,
+        outcome: Result<Promoted, MachineError>,
+        took: Duration,
+        now: Duration,
+    ) {
+        let taken_bytes = promotion_bytes(&promotion);
+        let Promotion {
+            process,
+            region,
+            order,
+            reason,
+            ..
+        } = promotion;
         let done = matches!(outcome, Ok(Promoted::Done(_)));
         self.policy.settle(process, region, done.then_some(took));
         if done {
@@ -131,18 +188,25 @@ impl<M: Machine> Manager<M> {
             Ok(Promoted::NotCandidate) => {}
             Err(MachineError::Refused { errno, .. }) => {
                 self.cooldown.refuse(process, region, now);
-                self.journal.note(
-                    now,
-                    Event::Refused {
-                        process,
-                        region,
-                        errno,
-                    },
-                );
+                self.note_refused(process, region, errno, now);
             }
             Err(error) => self.trouble(now, &error),
         }
-        self.promotion_backoff.after_call(took)
+    }
+
+    fn note_refused(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        errno: &'static str,
+        now: Duration,
+    ) {
+        let event = Event::Refused {
+            process,
+            region,
+            errno,
+        };
+        self.journal.note(now, event);
     }
 }
 
@@ -156,7 +220,7 @@ fn promotion_bytes(promotion: &Promotion) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::{ProcessId, Reason, RegionAddr};
+    use hawkeye_policy::Reason;
 
     fn bytes(order: PageOrder, present: u16) -> u64 {
         promotion_bytes(&Promotion {

@@ -76,6 +76,11 @@ pub struct Estimator {
     first_touch_s: f64,
     pools: Vec<Pool>,
     round: Vec<Pool>,
+    /// Of the regions of this round.
+    round_rates: HashMap<RegionAddr, RegionRate>,
+    /// CPU and time of all rounds so far, in seconds.
+    all_cpu_s: f64,
+    all_wall_s: f64,
     rates: HashMap<RegionAddr, RegionRate>,
 }
 
@@ -103,6 +108,8 @@ const MARKS_ENOUGH: u64 = 1000;
 const ORDERED_REGIONS_NEEDED: u64 = 32;
 /// A process that used less of a core than this hardly ran.
 const LEAST_CORES: f64 = 0.002;
+/// A process that used less CPU in a round than this share of what it uses on average has paused.
+const RAN_SHARE: f64 = 0.5;
 /// When first touches take more than this share of the process's time, they hold it up so much that
 /// it can't show its true rate.
 const CAPPED_SHARE: f64 = 0.25;
@@ -117,6 +124,9 @@ impl Estimator {
             first_touch_s: first_touch.as_secs_f64(),
             pools: vec![Pool::default(); READS_AFTER.len()],
             round: Vec::new(),
+            round_rates: HashMap::new(),
+            all_cpu_s: 0.0,
+            all_wall_s: 0.0,
             rates: HashMap::new(),
         }
     }
@@ -167,27 +177,39 @@ impl Estimator {
         const TELLING: u16 = 4;
         let rate =
             |r: &RegionRate| f64::from(r.shape.touched()) / (r.exposed_s * r.cores).max(1e-9);
-        let known = self.rates.entry(region).or_insert(new);
+        let known = self.round_rates.entry(region).or_insert(new);
         if known.shape.touched() < TELLING || rate(&new) > rate(known) {
             *known = new;
         }
     }
 
-    /// The round is over; one that is not `for_rate` was for comparing regions only.
-    pub fn end_round(&mut self, for_rate: bool) {
-        if !for_rate {
-            self.round.clear();
-            return;
-        }
-        // A round that had seen enough early counts in the later pools too, as it was: otherwise these
-        // would hold the quiet rounds only.
-        let Some(last) = self.round.last().copied() else {
-            return;
+    /// The round is over; one that is not `for_rate` was for comparing regions only. Returns whether the process was at work in it: of
+    /// regions that were looked at while it paused nothing is known.
+    pub fn end_round(&mut self, for_rate: bool) -> bool {
+        let round = std::mem::take(&mut self.round);
+        let rates = std::mem::take(&mut self.round_rates);
+        let (first, last) = match round[..] {
+            [] => return false,
+            [only] => (Pool::default(), only),
+            [first, .., last] => (first, last),
         };
-        for (n, pool) in self.pools.iter_mut().enumerate() {
-            pool.add(self.round.get(n).unwrap_or(&last));
+        if for_rate {
+            // A round that had seen enough early counts in the later pools too, as it was: otherwise these
+            // would hold the quiet rounds only.
+            for (n, pool) in self.pools.iter_mut().enumerate() {
+                pool.add(round.get(n).unwrap_or(&last));
+            }
         }
-        self.round.clear();
+        self.all_cpu_s += last.cpu_s;
+        self.all_wall_s += last.wall_s;
+        let average = per(self.all_cpu_s, self.all_wall_s);
+        // Since all were cleared: what it did meanwhile is not about those that came last.
+        let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
+        let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
+        if ran {
+            self.rates.extend(rates);
+        }
+        ran
     }
 
     /// The estimate.
@@ -210,7 +232,7 @@ impl Estimator {
         let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
             .max(self.base_regions as f64 * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
         let at = costs.at(footprint as u64);
-        let walks = self.walks(&at, beyond_tlb, cpu_cores);
+        let walks = self.walks(&at, beyond_tlb);
         let huge = self.huge_rates(costs).share(&costs.at(0), costs);
         let overhead = (cpu_cores >= LEAST_CORES).then(|| {
             let base = rates.share(&at, costs);
@@ -292,15 +314,7 @@ impl Estimator {
         }
     }
 
-    /// Of regions during whose rounds the process ran less than it does on average by far, nothing is known: it may have paused.
-    fn walks(
-        &self,
-        costs: &super::FootprintCosts,
-        beyond_tlb: f64,
-        cpu_cores: f64,
-    ) -> Vec<(RegionAddr, u32)> {
-        /// Of the CPU time that it uses on average.
-        const RAN_SHARE: f64 = 0.1;
+    fn walks(&self, costs: &super::FootprintCosts, beyond_tlb: f64) -> Vec<(RegionAddr, u32)> {
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
         let of = |rate: &RegionRate| {
             let walks = f64::from(rate.shape.scattered)
@@ -311,7 +325,6 @@ impl Estimator {
         let mut walks: Vec<_> = self
             .rates
             .iter()
-            .filter(|(_, rate)| rate.cores >= cpu_cores * RAN_SHARE)
             .map(|(region, rate)| (*region, of(rate) as u32))
             .collect();
         walks.sort_unstable();

@@ -42,6 +42,38 @@ fn refused_candidates_come_back_after_a_cool_down() -> Outcome {
 }
 
 #[test]
+fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
+    for shortages in [1, 2, 3] {
+        let mut machine = machine(16 * GIB)?;
+        machine.start(program(&[base(0, 8, 1.0)]))?;
+        machine.fail_next_promotions(shortages, "ENOMEM");
+        let mut manager = manage(machine, "hawkeye-g", often())?;
+        run(&mut manager, s(120.0));
+        let refused: Vec<_> = manager
+            .journal()
+            .entries()
+            .filter_map(|entry| match entry.event {
+                Event::Refused { region, .. } => Some((entry.at, region)),
+                _ => None,
+            })
+            .collect();
+        let promoted = promoted(&manager);
+        assert_eq!(promoted.len(), 8);
+        let (first, best) = refused[0];
+        assert_eq!(refused.len(), shortages as usize);
+        assert!(refused.iter().all(|(_, region)| *region == best));
+        let (at, _, region) = promoted[0];
+        // A pause of 0.1 s, then twice that, then twice that.
+        let paused = [0.1, 0.3, 0.7][shortages as usize - 1];
+        assert!(at >= first + s(paused), "{at:?} {first:?}");
+        assert!(at < first + s(paused + 0.01), "{at:?} {first:?}");
+        // After the third time others have their turn.
+        assert_eq!(region == best, shortages < 3);
+    }
+    Ok(())
+}
+
+#[test]
 fn a_slow_call_stops_the_batch_and_pauses() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 16, 1.0)]))?;

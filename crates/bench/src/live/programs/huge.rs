@@ -17,7 +17,8 @@ pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
     for _ in 0..TRIES {
         for region in regions(pid)?.into_iter().filter(|region| !region.is_huge()) {
             // How much was refused is in the result; a process that is gone is an error below.
-            let _: Result<(), LinuxError> = remote_advice::collapse(&process, region.region);
+            let _: Result<(), LinuxError> =
+                remote_advice::collapse_insisting(&process, region.region);
         }
     }
     huge_percent(pid)

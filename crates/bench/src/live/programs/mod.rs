@@ -2,6 +2,7 @@
 
 pub(super) mod compiled;
 mod cores;
+mod cpu_time;
 mod hash_map;
 pub mod huge;
 pub mod packages;
@@ -35,6 +36,11 @@ pub trait Program: Send {
     /// Operations per second of wall-clock time over the next `length`; it must have been set going. Calls `mark` at the begin and at
     /// the end of what it counts: a program that pauses between its operations has few in a moment or many.
     fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError>;
+
+    /// Whether one of its threads does all that is counted: what others do meanwhile is not what an operation costs.
+    fn works_in_one_thread(&self) -> bool {
+        false
+    }
 
     /// How long answers take to single questions that come at a fixed pace, asked while the program pauses otherwise;
     /// `None` where it answers no questions.
@@ -192,8 +198,10 @@ impl Kind {
         let python = 96 << 20;
         match self {
             Self::Reader { .. } => bytes,
-            // Their allocators round sizes up; the JVM's heap has room beside the table.
-            Self::Redis | Self::Memcached | Self::JavaHashMap => bytes * 3 / 2,
+            // Their allocators round sizes up.
+            Self::Redis | Self::Memcached => bytes * 3 / 2,
+            // Its heap has room beside the table, and it has code.
+            Self::JavaHashMap => bytes + (512 << 20),
             // Rounded down to a power of two.
             Self::Sparsehash => bytes,
             // The files are in the page cache, too.

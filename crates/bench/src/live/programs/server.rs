@@ -128,6 +128,10 @@ impl Program for Server {
         Ok(self.client.measure_marked(length, mark)?)
     }
 
+    fn works_in_one_thread(&self) -> bool {
+        true
+    }
+
     fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {
         let at_most = pace.at_most() + ANSWER;
         match self.client.request(Request::Latencies(pace), at_most)? {

@@ -1,11 +1,8 @@
 //! How fast programs work, alone and side by side.
 
 use super::Program;
+use super::cpu_time::CpuClock;
 use crate::live::BenchError;
-use hawkeye_linux::LinuxError;
-use nix::errno::Errno;
-use nix::time::clock_getcpuclockid;
-use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// How fast a program works.
@@ -13,8 +10,8 @@ use std::time::{Duration, Instant};
 pub struct Speed {
     /// Operations per second of wall-clock time.
     pub per_s: f64,
-    /// Operations per second of the program's own CPU time: the same whoever it shares the processor
-    /// with, and however slowly a client asks.
+    /// Operations per second of the program's own CPU time, or of its one thread that does them: the same whoever it shares the
+    /// processor with, and however slowly a client asks.
     pub per_cpu_s: f64,
 }
 
@@ -77,15 +74,14 @@ pub fn stop(programs: &mut [Box<dyn Program>]) -> Result<(), BenchError> {
 
 /// Measures a program that works for `length`.
 pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchError> {
-    let clock = clock_getcpuclockid(Pid::from_raw(program.pid() as i32)).map_err(unreadable)?;
+    let clock = CpuClock::of(program)?;
     let mut marks = Vec::new();
-    let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.now())))?;
-    let [(begun, cpu_before), (ended, cpu_after)] = marks[..] else {
-        let message = format!("{} marks, not two, of what was measured", marks.len());
+    let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.read())))?;
+    let Ok([(begun, before), (ended, after)]) = <[_; 2]>::try_from(marks) else {
+        let message = "what was measured has no begin and end".to_owned();
         return Err(BenchError::Impossible(message));
     };
-    let cpu_before = Duration::from(cpu_before.map_err(unreadable)?);
-    let cpu = Duration::from(cpu_after.map_err(unreadable)?).saturating_sub(cpu_before);
+    let cpu = after?.since(&before?);
     if cpu.is_zero() {
         return Err(BenchError::Impossible(format!(
             "process {} did not run while it was measured",
@@ -96,11 +92,4 @@ pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed, Ben
         per_s,
         per_cpu_s: per_s * (ended - begun).as_secs_f64() / cpu.as_secs_f64(),
     })
-}
-
-fn unreadable(errno: Errno) -> LinuxError {
-    LinuxError::Call {
-        call: "reading a process's CPU time",
-        errno,
-    }
 }

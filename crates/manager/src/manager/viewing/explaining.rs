@@ -143,7 +143,7 @@ impl<M: Machine> Manager<M> {
         if !self.promotion_backoff.ready(now) {
             let left = self.promotion_backoff.ready_at().saturating_sub(now);
             kept_by.push(format!(
-                "calls into processes took long: promotion pauses {:.1} s more",
+                "calls into processes took long or no huge page could be had: promotion pauses {:.1} s more",
                 left.as_secs_f64()
             ));
         }

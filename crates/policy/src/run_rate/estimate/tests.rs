@@ -94,40 +94,55 @@ fn rates_are_per_second_of_cpu() {
     assert!((half.cpu_cores - 0.5).abs() < 0.01);
 }
 
-#[test]
-fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
+/// A process that touches 2000 pages a second in each region and starts to pause so long after the clear of every other round, which took
+/// 100 us; what is known of regions.
+fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
     let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..4 {
-        let paused = round % 2 == 1;
+        let runs = if round % 2 == 1 {
+            pause_after
+        } else {
+            Duration::MAX
+        };
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
-            let pages = if paused {
-                0.0
-            } else {
-                exposed.as_secs_f64() * 2000.0
-            };
+            let cpu = exposed.min(runs);
             let marks: Vec<_> = (round * ROUND..(round + 1) * ROUND)
                 .map(|r| RegionMarks {
                     region: region(r),
                     huge: false,
                     exposed,
-                    touched: scattered(r, pages),
+                    touched: scattered(r, cpu.as_secs_f64() * 2000.0),
                 })
                 .collect();
-            let cpu = if paused { Duration::ZERO } else { exposed };
             estimator.read(&marks, cpu, exposed);
         }
-        estimator.end_round(true);
+        let ran = estimator.end_round(true);
+        assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
-    let walks = estimator.finish(&costs()).walks;
-    let seen: Vec<_> = walks.iter().map(|(region, _)| *region).collect();
-    let ran: Vec<_> = (0..ROUND).chain(2 * ROUND..3 * ROUND).map(region).collect();
-    assert_eq!(seen, ran);
-    // As often as it touches them while it runs.
-    assert!(
-        walks.iter().all(|(_, walks)| walks.abs_diff(2000) < 400),
-        "{walks:?}"
-    );
+    estimator.finish(&costs()).walks
+}
+
+#[test]
+fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
+    // It paused before all was cleared, or soon after.
+    for pause_after in [0, 90, 5000].map(Duration::from_micros) {
+        let walks = with_pauses(pause_after);
+        let seen: Vec<_> = walks.iter().map(|(region, _)| *region).collect();
+        let ran: Vec<_> = (0..ROUND).chain(2 * ROUND..3 * ROUND).map(region).collect();
+        assert_eq!(seen, ran, "{pause_after:?}");
+        // As often as it touches them while it runs.
+        let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 400;
+        assert!(walks.iter().all(right), "{walks:?}");
+    }
+}
+
+#[test]
+fn a_short_pause_hides_nothing() {
+    let walks = with_pauses(Duration::from_millis(20));
+    assert_eq!(walks.len() as u64, 4 * ROUND);
+    let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 400;
+    assert!(walks.iter().all(right), "{walks:?}");
 }
 
 #[test]
