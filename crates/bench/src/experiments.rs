@@ -3,7 +3,7 @@
 mod outcome;
 mod results;
 
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Side};
 pub use results::{FIGURES, Results, Written, document};
 
 use crate::live::{self, EXPERIMENTS};
@@ -26,6 +26,24 @@ impl Experiment {
         let live = self.live.map(|experiment| experiment.shows);
         let simulated = self.simulated.map(|table| table.shows);
         live.or(simulated).unwrap_or_default()
+    }
+
+    /// Each side that it has as an experiment of its own, the live one first.
+    pub fn sides(self) -> impl Iterator<Item = Self> {
+        let live = self.live.map(|_| Self {
+            simulated: None,
+            ..self
+        });
+        let simulated = self.simulated.map(|_| Self { live: None, ..self });
+        live.into_iter().chain(simulated)
+    }
+
+    /// What the results of its first side are called.
+    pub fn title(&self) -> String {
+        match self.live {
+            Some(_) => self.name.to_owned(),
+            None => outcome::simulated_title(self.name),
+        }
     }
 }
 
@@ -60,5 +78,12 @@ mod tests {
         }
         let table_5 = all().into_iter().find(|e| e.name == "table-5");
         assert!(table_5.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
+        let titles: Vec<_> = all()
+            .into_iter()
+            .flat_map(Experiment::sides)
+            .map(|side| side.title())
+            .collect();
+        let different: BTreeSet<_> = titles.iter().collect();
+        assert_eq!(titles.len(), different.len(), "{titles:?}");
     }
 }

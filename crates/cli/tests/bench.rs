@@ -63,3 +63,21 @@ fn results_are_written_with_where_they_are_from() {
     );
     assert!(read("results/table-1.svg").contains("<svg"));
 }
+
+#[test]
+fn what_was_measured_stays_when_the_same_is_simulated() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-both-sides");
+    std::fs::create_dir_all(folder.join("results")).expect("made");
+    let live = "## table-8\n\nmeasured here\n";
+    std::fs::write(folder.join("results/table-8.md"), live).expect("written");
+    let output = bench(&format!("--sim table-8 --out {}", folder.display()));
+    assert!(output.status.success(), "{}", said(&output));
+    let results = std::fs::read_to_string(folder.join("results.md")).expect("written");
+    let at = |part| {
+        results
+            .find(part)
+            .unwrap_or_else(|| panic!("{part}: {results}"))
+    };
+    assert!(at("measured here") < at("## table-8-simulated"));
+    assert!(folder.join("results/table-8-simulated.svg").exists());
+}

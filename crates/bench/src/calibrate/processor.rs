@@ -1,10 +1,10 @@
 //! From what was measured to a simulated processor.
 
 use super::Notes;
-use hawkeye_linux::machine_costs::caches::{CoreCosts, Latency, Returning};
+use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency, Returning};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
-use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PROCESSORS, PageSize, Processor, Shape};
+use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PageSize, Processor, Shape, presets};
 
 /// Fill buffers of a core at the most.
 const MOST_BUFFERS: f64 = 64.0;
@@ -60,10 +60,22 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     }
 }
 
-/// The preset whose own caches are most like those here.
+/// The preset whose own caches are most like those here, of those of this processor's maker.
 fn nearest(core: &CoreCosts) -> Processor {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    nearest_of(presets::made_by(vendor(&cpuinfo)), &core.caches)
+}
+
+/// Who made the processor; empty where the kernel does not say.
+fn vendor(cpuinfo: &str) -> &str {
+    let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let mut vendors = fields.filter(|(name, _)| name.trim() == "vendor_id");
+    vendors.next().map_or("", |(_, value)| value.trim())
+}
+
+fn nearest_of(presets: &[Processor], caches: &[CacheSize]) -> Processor {
     let bytes = |level: u32| {
-        let found = core.caches.iter().find(|cache| cache.level == level);
+        let found = caches.iter().find(|cache| cache.level == level);
         found.map(|cache| cache.bytes as f64)
     };
     let distance = |processor: &Processor| {
@@ -74,7 +86,7 @@ fn nearest(core: &CoreCosts) -> Processor {
         });
         apart.sum::<f64>()
     };
-    let nearest = PROCESSORS
+    let nearest = presets
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)));
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
@@ -174,6 +186,23 @@ mod tests {
             ns: Spread::of(vec![*ns]),
         };
         of.iter().map(latency).collect()
+    }
+
+    #[test]
+    fn a_processor_is_like_one_of_its_makers() {
+        // Zen 5's; by these alone it would be taken for an Ice Lake.
+        let cache = |level, kib: u64, ways| CacheSize {
+            level,
+            bytes: kib << 10,
+            ways,
+        };
+        let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
+        let like = |cpuinfo| nearest_of(presets::made_by(vendor(cpuinfo)), &caches).name;
+        assert_eq!(
+            like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
+            "zen-5"
+        );
+        assert_eq!(like("vendor_id\t: GenuineIntel\n"), "ice-lake");
     }
 
     #[test]

@@ -1,73 +1,92 @@
 //! What came of an experiment.
 
-use crate::live::Report;
 use crate::live::report::Managing;
+use crate::live::{EXPERIMENTS, Report};
 use crate::plot::{Content, Figure, Panel};
-use crate::simulated::paper::{PaperReport, Published};
+use crate::simulated::paper::{Beside, PaperReport, Published};
 use serde::Serialize;
 use std::fmt;
 
-/// Both sides of an experiment, as far as they were done.
+/// One side of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The experiment.
     pub name: &'static str,
-    /// As measured here.
-    pub live: Option<Report>,
-    /// As simulated, beside what was published.
-    pub simulated: Option<PaperReport>,
-    /// How long all of it took, in seconds.
+    /// What came of it.
+    #[serde(flatten)]
+    pub side: Side,
+    /// How long it took, in seconds.
     pub took_s: f64,
+}
+
+/// On what it was done.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// As measured here.
+    Live(Report),
+    /// As simulated, beside what was published.
+    Simulated(PaperReport),
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(report) = &self.live {
-            write!(f, "{report}")?;
-        }
-        match &self.simulated {
-            Some(report) if self.live.is_some() => write!(f, "simulated {report}")?,
-            Some(report) => write!(f, "{report}")?,
-            None => {}
+        match &self.side {
+            Side::Live(report) => write!(f, "{report}")?,
+            Side::Simulated(report) => write!(f, "{report}")?,
         }
         writeln!(f, "  took {:.0} s", self.took_s)
     }
 }
 
 impl Outcome {
+    /// What it is called beside those of all experiments: by the experiment, and by its side where it is the second one.
+    pub fn title(&self) -> String {
+        match self.side {
+            Side::Live(_) => self.name.to_owned(),
+            Side::Simulated(_) => simulated_title(self.name),
+        }
+    }
+
     /// What managing took in it.
     pub fn managing(&self) -> Managing {
-        self.live
-            .as_ref()
-            .map(|report| report.managing)
-            .unwrap_or_default()
+        match &self.side {
+            Side::Live(report) => report.managing,
+            Side::Simulated(_) => Managing::default(),
+        }
     }
 
     /// As the experiment has it drawn, then as bars, a panel for each unit; `None` where it has no figures.
     pub fn figure(&self) -> Option<Figure> {
         let mut bars = Bars::default();
-        for row in self.live.iter().flat_map(|report| &report.rows) {
-            bars.add("measured", row.unit, row.what.clone(), row.value);
-        }
-        for row in self.simulated.iter().flat_map(|report| &report.figures) {
-            let name = format!("{} {}", row.program, row.system);
-            let paper = match row.paper {
-                Published::Value(value) | Published::AtLeast(value) => [Some(value), None],
-                Published::Range(from, to) => [Some(from), Some(to)],
-            };
-            for value in paper.into_iter().flatten() {
-                bars.add("simulated", row.unit, format!("{name}, published"), value);
+        let mut panels = Vec::new();
+        match &self.side {
+            Side::Live(report) => {
+                panels.clone_from(&report.panels);
+                for row in &report.rows {
+                    bars.add("measured", row.unit, row.what.clone(), row.value);
+                }
             }
-            if let Some(value) = row.simulated {
-                bars.add("simulated", row.unit, name, value);
+            Side::Simulated(report) => {
+                for row in &report.figures {
+                    bars.add_beside(row);
+                }
             }
         }
-        let drawn = self.live.iter().flat_map(|report| &report.panels);
-        let panels: Vec<Panel> = drawn.cloned().chain(bars.0).collect();
+        panels.append(&mut bars.0);
         (!panels.is_empty()).then(|| Figure {
-            title: self.name.to_owned(),
+            title: self.title(),
             panels,
         })
+    }
+}
+
+/// The title of an experiment's simulated side.
+pub(super) fn simulated_title(name: &str) -> String {
+    if EXPERIMENTS.iter().any(|live| live.name == name) {
+        format!("{name}-simulated")
+    } else {
+        name.to_owned()
     }
 }
 
@@ -100,23 +119,44 @@ impl Bars {
             content: Content::Bars(vec![(name, value)]),
         });
     }
+
+    /// What was published, and then what was simulated.
+    fn add_beside(&mut self, row: &Beside) {
+        let name = format!("{} {}", row.program, row.system);
+        let paper = match row.paper {
+            Published::Value(value) | Published::AtLeast(value) => [Some(value), None],
+            Published::Range(from, to) => [Some(from), Some(to)],
+        };
+        for value in paper.into_iter().flatten() {
+            self.add("simulated", row.unit, format!("{name}, published"), value);
+        }
+        if let Some(value) = row.simulated {
+            self.add("simulated", row.unit, name, value);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulated::paper::Beside;
 
-    fn outcome() -> Outcome {
+    fn live() -> Outcome {
         let mut live = Report::new("table-5");
         live.row("linux", 10.0, "s", "");
         live.row("hawkeye", 8.0, "s", "");
         live.row("promoted", 100.0, "", "");
         Outcome {
             name: "table-5",
-            live: Some(live),
-            simulated: Some(PaperReport {
-                name: "table-5",
+            side: Side::Live(live),
+            took_s: 12.4,
+        }
+    }
+
+    fn simulated(name: &'static str) -> Outcome {
+        Outcome {
+            name,
+            side: Side::Simulated(PaperReport {
+                name,
                 shows: "fairness",
                 figures: vec![Beside {
                     workload: "cg",
@@ -129,28 +169,43 @@ mod tests {
                 }],
                 notes: &[],
             }),
-            took_s: 12.4,
+            took_s: 3.0,
         }
     }
 
     #[test]
-    fn both_sides_are_printed() {
-        let text = outcome().to_string();
+    fn each_is_printed_with_the_time_it_took() {
+        let text = live().to_string();
         assert!(text.starts_with("table-5\n"), "{text}");
-        assert!(text.contains("simulated table-5: fairness"), "{text}");
         assert!(text.ends_with("\n  took 12 s\n"), "{text}");
+        let text = simulated("table-5").to_string();
+        assert!(text.starts_with("table-5: fairness\n"), "{text}");
+        assert!(text.ends_with("\n  took 3 s\n"), "{text}");
     }
 
     #[test]
-    fn a_panel_for_each_side_and_unit() {
-        let figure = outcome().figure().expect("has figures");
-        let titles: Vec<_> = figure.panels.iter().map(|p| p.title.as_str()).collect();
-        assert_eq!(titles, ["measured, s", "measured", "simulated, s"]);
+    fn a_simulated_side_beside_a_live_one_has_a_title_of_its_own() {
+        assert_eq!(live().title(), "table-5");
+        assert_eq!(simulated("table-5").title(), "table-5-simulated");
+        assert_eq!(simulated("figure-11").title(), "figure-11");
+    }
+
+    #[test]
+    fn a_panel_for_each_unit() {
+        let titles = |outcome: Outcome| {
+            let panels = outcome.figure().expect("has figures").panels;
+            panels
+                .into_iter()
+                .map(|panel| panel.title)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(titles(live()), ["measured, s", "measured"]);
+        assert_eq!(titles(simulated("table-5")), ["simulated, s"]);
+        let figure = simulated("table-5").figure().expect("has figures");
         assert!(figure.to_svg().expect("drawn").contains("published"));
         let none = Outcome {
-            live: None,
-            simulated: None,
-            ..outcome()
+            side: Side::Live(Report::new("table-5")),
+            ..live()
         };
         assert_eq!(none.figure(), None);
     }

@@ -39,7 +39,7 @@ pub struct Written {
 impl Results {
     /// An outcome as a section in Markdown.
     pub fn section(&self, outcome: &Outcome) -> String {
-        let name = outcome.name;
+        let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
         let mut text = format!(
             "## {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
@@ -125,6 +125,7 @@ pub fn document(written: &[Written]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Side;
     use super::*;
     use crate::live::Report;
 
@@ -137,8 +138,7 @@ mod tests {
         live.row("CPU", 0.5, "%", "of a core");
         results.outcomes.push(Outcome {
             name: "steady",
-            live: Some(live),
-            simulated: None,
+            side: Side::Live(live),
             took_s: 3.0,
         });
         let section = results.section(&results.outcomes[0]);

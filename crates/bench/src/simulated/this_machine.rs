@@ -97,9 +97,12 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     let here = calibrate::processor()?;
     let mut report = Report::new("this-machine");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
+    let mut alone = here;
+    alone.processor.memory.neighbours_gb_per_s = 0.0;
     for case in &CASES {
         let live = measure(program, case)?;
         let simulated = simulate(&here, case, live.own).map_err(failed)?;
+        let undisturbed = simulate(&alone, case, live.own).map_err(failed)?;
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let (speed_up, predicted) = (live.base / live.huge, base / huge);
         report.row(
@@ -107,8 +110,9 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
             speed_up,
             "x",
             format!(
-                "predicted {predicted:.2} x: {:+.1} %; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
+                "predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
                 (predicted / speed_up - 1.0) * 100.0,
+                undisturbed.base.access_ns() / undisturbed.huge.access_ns(),
                 live.base,
                 live.huge,
             ),
@@ -122,6 +126,11 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
         }
     }
     report.note("The goal is a prediction within 15 % of what is measured.");
+    report.note(format!(
+        "Neighbours bring {:.1} GB/s into the last-level cache, of which {} MiB are ours, as measured once before; that changes from minute to minute, and page tables are in it or not.",
+        here.processor.memory.neighbours_gb_per_s,
+        here.processor.memory.caches[2].bytes >> 20,
+    ));
     report.note(format!(
         "{MIB} MiB each, base pages and huge pages in turn, median of {TURNS} turns of {} s by CPU time. Processor as measured, else like {}{}.",
         TURN.as_secs_f64(),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Written};
+use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Side, Written};
 use hawkeye_bench::live::{Host, Managing, Scale};
 use hawkeye_bench::simulated::paper::{self, Table};
 use serde::Deserialize;
@@ -48,6 +48,8 @@ pub struct Bench {
     json: bool,
 
     /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and all that is there into results.md.
+    ///
+    /// What is simulated of an experiment that is also measured here is named NAME-simulated there.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -84,8 +86,8 @@ impl Bench {
         }
         let mut results = Results::here(self.quick);
         let mut failed = false;
-        for experiment in chosen {
-            match self.outcome(&experiment, host.as_mut()) {
+        for side in chosen.into_iter().flat_map(Experiment::sides) {
+            match self.outcome(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
                         println!("{outcome}");
@@ -98,7 +100,7 @@ impl Bench {
                     results.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    eprintln!("hawkeye: {} could not be done: {error}", experiment.name);
+                    eprintln!("hawkeye: {} could not be done: {error}", side.title());
                     failed = true;
                 }
             }
@@ -109,6 +111,7 @@ impl Bench {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
+    /// What comes of one side.
     fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
         let scale = if self.quick {
             Scale::Quick
@@ -116,18 +119,18 @@ impl Bench {
             Scale::Full
         };
         let begun = Instant::now();
-        let live = match (experiment.live, host) {
-            (Some(live), Some(host)) => Some((live.run)(host, scale)?),
-            _ => None,
+        let side = match (experiment.live, host, experiment.simulated) {
+            (Some(live), Some(host), _) => Side::Live((live.run)(host, scale)?),
+            (_, _, Some(table)) => {
+                let threads = std::thread::available_parallelism().map_or(1, usize::from);
+                let simulated = paper::simulate(table, threads);
+                Side::Simulated(simulated.map_err(|message| anyhow!(message))?)
+            }
+            _ => bail!("it has no side"),
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let simulated = experiment
-            .simulated
-            .map(|table| paper::simulate(table, threads).map_err(|message| anyhow!(message)));
         Ok(Outcome {
             name: experiment.name,
-            live,
-            simulated: simulated.transpose()?,
+            side,
             took_s: begun.elapsed().as_secs_f64(),
         })
     }
@@ -168,7 +171,7 @@ impl Bench {
 }
 
 fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> {
-    let file = |kind| folder.join(format!("{}.{kind}", outcome.name));
+    let file = |kind| folder.join(format!("{}.{kind}", outcome.title()));
     write(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
     write(&file("md"), section)?;
     if let Some(figure) = outcome.figure() {
@@ -177,12 +180,13 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
     Ok(())
 }
 
-/// Of all experiments that were ever written into the folder.
+/// Of all sides of experiments that were ever written into the folder.
 fn write_document(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
-    for experiment in experiments::all() {
+    for side in experiments::all().into_iter().flat_map(Experiment::sides) {
+        let title = side.title();
         let read = |kind| {
-            let file = format!("{}.{kind}", experiment.name);
+            let file = format!("{title}.{kind}");
             fs::read_to_string(folder.join(experiments::FIGURES).join(file))
         };
         let Ok(section) = read("md") else {
@@ -191,7 +195,7 @@ fn write_document(folder: &Path) -> Result<()> {
         let mut managing = Managing::default();
         if let Ok(json) = read("json") {
             let json: serde_json::Value = serde_json::from_str(&json)
-                .with_context(|| format!("{}.json is not what was written", experiment.name))?;
+                .with_context(|| format!("{title}.json is not what was written"))?;
             if let Some(found) = json["live"].get("managing") {
                 managing = Managing::deserialize(found)?;
             }

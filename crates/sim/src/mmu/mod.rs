@@ -49,7 +49,7 @@ mod memory;
 mod page;
 mod pattern;
 mod pipeline;
-mod presets;
+pub mod presets;
 mod processor;
 mod run;
 pub(crate) mod scatter;
@@ -71,7 +71,7 @@ pub use memory::MemorySpec;
 pub use page::PageSize;
 pub use pattern::Pattern;
 pub use presets::{
-    HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4,
+    HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
 pub use processor::{NestedCaches, Processor};
 pub use run::Run;

@@ -14,7 +14,7 @@ mod arm;
 mod intel;
 mod riscv;
 
-pub use amd::ZEN_4;
+pub use amd::{ZEN_4, ZEN_5};
 pub use arm::NEOVERSE_V2;
 pub use intel::{HASWELL, ICE_LAKE, SAPPHIRE_RAPIDS, SKYLAKE};
 pub use riscv::XIANGSHAN;
@@ -45,15 +45,26 @@ const fn nested(walk_caches: WalkCacheSizes) -> NestedCaches {
 }
 
 /// All of them, those of a maker the oldest first.
-pub const PROCESSORS: [Processor; 7] = [
+pub const PROCESSORS: [Processor; 8] = [
     HASWELL,
     SKYLAKE,
     ICE_LAKE,
     SAPPHIRE_RAPIDS,
     ZEN_4,
+    ZEN_5,
     NEOVERSE_V2,
     XIANGSHAN,
 ];
+
+/// Those of the maker of this name (`vendor_id` in `/proc/cpuinfo`); all of them for one of whom there is none.
+pub fn made_by(vendor: &str) -> &'static [Processor] {
+    match vendor {
+        "GenuineIntel" => &[HASWELL, SKYLAKE, ICE_LAKE, SAPPHIRE_RAPIDS],
+        // The second one under licence.
+        "AuthenticAMD" | "HygonGenuine" => &[ZEN_4, ZEN_5],
+        _ => &PROCESSORS,
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -64,5 +75,17 @@ mod tests {
         for processor in PROCESSORS {
             assert_eq!(processor.check(), Ok(()));
         }
+    }
+
+    #[test]
+    fn those_of_a_maker_are_some_of_all() {
+        let names = |some: &[Processor]| some.iter().map(|p| p.name).collect::<Vec<_>>();
+        let all = names(&PROCESSORS);
+        for vendor in ["GenuineIntel", "AuthenticAMD"] {
+            let made = names(made_by(vendor));
+            assert!(made.iter().all(|name| all.contains(name)), "{made:?}");
+            assert!(made.len() < all.len());
+        }
+        assert_eq!(names(made_by("unknown")), all);
     }
 }

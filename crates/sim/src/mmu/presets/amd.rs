@@ -63,3 +63,33 @@ pub const ZEN_4: Processor = Processor {
         neighbours_gb_per_s: 0.0,
     },
 };
+
+/// Zen 5, one core complex of 8 cores. Taken over from Zen 4, not confirmed: groups, latencies, walkers and walk caches; of its
+/// own not confirmed: the second level's ways.
+pub const ZEN_5: Processor = Processor {
+    name: "zen-5",
+    source: "B. Cohen, M. Subramony, \"Next Generation 'Zen 5' Core\" (Hot Chips 2024): 96 entries for data, 4K in \
+             the second level for everything but 1 GiB, caches, 8 instructions a cycle; 448 of them under way: AMD Software \
+             Optimization Guide for the Zen 5 Microarchitecture (58455)",
+    width: 8,
+    reorder_buffer: 448,
+    l1_tlb: L1Tlb::Shared(Shape::fully_associative(96)),
+    l2_tlb: L2Tlb {
+        shape: Shape::new(4096, 16),
+        large: None,
+        huge_ways: 16,
+        giant: GiantPages::Nowhere,
+        hit_cycles: ZEN_4.l2_tlb.hit_cycles,
+    },
+    memory: MemorySpec {
+        caches: [
+            cache(48 * KIB, 12, 4),
+            cache(MIB, 16, 14),
+            cache(32 * MIB, 16, 50),
+        ],
+        // DDR5-6000.
+        channel_gb_per_s: 48.0,
+        ..ZEN_4.memory
+    },
+    ..ZEN_4
+};
