@@ -61,7 +61,7 @@ pub struct Table {
 }
 
 /// Those that take half a minute of CPU time or more; the short form of all experiments leaves them out.
-const LONG: [&str; 11] = [
+const LONG: [&str; 12] = [
     "figure-1",
     "figure-5",
     "figure-6",
@@ -73,6 +73,7 @@ const LONG: [&str; 11] = [
     "figure-9-guest",
     "figure-9-both",
     "figure-11",
+    "ingens-3",
 ];
 
 impl Table {
