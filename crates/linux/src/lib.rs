@@ -9,6 +9,7 @@ pub mod counters;
 pub mod error;
 pub mod execs;
 pub mod fault_ahead;
+pub mod fields;
 mod following;
 pub mod fragmentation;
 mod generator;

@@ -27,7 +27,6 @@ use hawkeye_policy::{
     PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
     Scope as Whose, Selection,
 };
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -336,12 +335,12 @@ impl Machine for LinuxMachine {
                 Ok(Promoted::Done(took))
             }
             Err(error) => {
+                let error = error.for_process(process);
                 // What is said where memory is short is said of a hole as well.
-                let short = error.errno() == Some(Errno::ENOMEM);
-                if short && matches!(self.sampler.look(member, region), Ok(None)) {
+                if error.is_shortage() && matches!(self.sampler.look(member, region), Ok(None)) {
                     return Ok(Promoted::Freed);
                 }
-                Err(error.for_process(process))
+                Err(error)
             }
         }
     }

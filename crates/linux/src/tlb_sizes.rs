@@ -2,6 +2,7 @@
 //!
 //! Run on Intel alone; the others are by their manuals.
 
+use crate::fields;
 use hawkeye_policy::{PageOrder, PageOrders};
 use std::env::consts::ARCH;
 use std::fs;
@@ -23,14 +24,7 @@ pub fn of_this_machine() -> PageOrders {
 /// 1 GiB where the processor has it (`pdpe1gb`). AMD's since Zen make one entry of four neighbouring base pages whose frames are
 /// neighbours too (AMD's optimization guides since Family 17h; not confirmed here).
 fn x86(cpuinfo: &str) -> PageOrders {
-    let field = |name: &str| {
-        let line = cpuinfo.lines().find(|line| {
-            line.split_once(':')
-                .is_some_and(|(key, _)| key.trim() == name)
-        });
-        line.and_then(|line| line.split_once(':'))
-            .map_or("", |(_, value)| value.trim())
-    };
+    let field = |name| fields::field(cpuinfo, name).unwrap_or("");
     let mut orders = PageOrders::HUGE;
     if field("flags").split_whitespace().any(|f| f == "pdpe1gb") {
         orders = orders.with(PageOrder::GIANT);

@@ -1,6 +1,7 @@
 //! From what was measured to a simulated processor.
 
 use super::Notes;
+use hawkeye_linux::fields::field;
 use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency, Returning};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
@@ -63,17 +64,11 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
 /// The preset whose own caches are most like those here, of those of this processor's maker.
 fn nearest(core: &CoreCosts) -> Processor {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    nearest_of(presets::made_by(vendor(&cpuinfo)), &core.caches)
+    nearest_of(&cpuinfo, &core.caches)
 }
 
-/// Who made the processor; empty where the kernel does not say.
-fn vendor(cpuinfo: &str) -> &str {
-    let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-    let mut vendors = fields.filter(|(name, _)| name.trim() == "vendor_id");
-    vendors.next().map_or("", |(_, value)| value.trim())
-}
-
-fn nearest_of(presets: &[Processor], caches: &[CacheSize]) -> Processor {
+fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> Processor {
+    let maker = field(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
         found.map(|cache| cache.bytes as f64)
@@ -86,7 +81,7 @@ fn nearest_of(presets: &[Processor], caches: &[CacheSize]) -> Processor {
         });
         apart.sum::<f64>()
     };
-    let nearest = presets
+    let nearest = presets::made_by(maker)
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)));
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
@@ -197,7 +192,7 @@ mod tests {
             ways,
         };
         let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
-        let like = |cpuinfo| nearest_of(presets::made_by(vendor(cpuinfo)), &caches).name;
+        let like = |cpuinfo| nearest_of(cpuinfo, &caches).name;
         assert_eq!(
             like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
             "zen-5"

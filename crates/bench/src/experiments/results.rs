@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::live::report::Managing;
+use hawkeye_linux::fields::field;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -94,13 +95,6 @@ fn commit_built() -> Option<String> {
     }
 }
 
-/// The value of a line `NAME : VALUE`.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    let mut values = lines.filter(|(found, _)| found.trim() == name);
-    values.next().map(|(_, value)| value.trim())
-}
-
 /// What a program prints, if it can.
 fn said_by(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
@@ -161,12 +155,5 @@ mod tests {
         let line = "2.00 % of a core on average over 200 s, at worst 4.50 % in one run";
         assert!(text.contains(line), "{text}");
         assert!(!document(&[]).contains("All of them"));
-    }
-
-    #[test]
-    fn fields_are_found_by_their_whole_name() {
-        let text = "model\t\t: 6\nmodel name\t: A processor\n";
-        assert_eq!(field(text, "model name"), Some("A processor"));
-        assert_eq!(field(text, "name"), None);
     }
 }

@@ -33,12 +33,15 @@ const AMID: Pattern = Pattern::KeyValue {
 
 /// Every pattern: gain by the simulated counters, gain as estimated.
 pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let as_live = ProbeSettings::for_first_touch(Duration::ZERO);
+    // Of rounds that only rank regions nothing is told here.
+    let as_live = ProbeSettings {
+        ranking_rounds: 0,
+        ..ProbeSettings::for_first_touch(Duration::ZERO)
+    };
     let (processors, accesses, settings): (&[&Processor], _, _) = match scale {
         Scale::Quick => {
             let few = ProbeSettings {
                 rate_rounds: 3,
-                ranking_rounds: 0,
                 ..as_live
             };
             (&[&SAPPHIRE_RAPIDS], 1_000_000, few)

@@ -3,6 +3,7 @@
 //! Nothing in here has run on the hardware it is for: the machine it was written on has no counters. Encodings
 //! are `umask << 8 | event`, and `cmask << 24` where cycles with at least one walk are wanted.
 
+use crate::fields;
 use hawkeye_manager::config::CounterEvents;
 use std::fmt;
 
@@ -35,11 +36,7 @@ pub enum CpuIdentity {
 impl CpuIdentity {
     /// From the text of `/proc/cpuinfo`.
     pub fn parse(cpuinfo: &str) -> Self {
-        let field = |name: &str| {
-            let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-            let found = lines.find(|(key, _)| key.trim() == name);
-            found.map(|(_, value)| value.trim())
-        };
+        let field = |name| fields::field(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         match field("vendor_id") {
             Some("GenuineIntel") => Self::Intel {

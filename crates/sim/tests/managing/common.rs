@@ -124,6 +124,17 @@ pub fn promoted_regions(manager: &Manager<SimMachine>) -> Vec<RegionAddr> {
         .collect()
 }
 
+/// When what was refused.
+pub fn refused(manager: &Manager<SimMachine>) -> Vec<(Duration, RegionAddr)> {
+    let entries = manager.journal().entries();
+    entries
+        .filter_map(|entry| match entry.event {
+            Event::Refused { region, .. } => Some((entry.at, region)),
+            _ => None,
+        })
+        .collect()
+}
+
 /// When what was recovered.
 pub fn recovered(manager: &Manager<SimMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
     let entries = manager.journal().entries();

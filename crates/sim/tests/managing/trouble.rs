@@ -13,14 +13,7 @@ fn refused_candidates_come_back_after_a_cool_down() -> Outcome {
     machine.fail_next_promotions(3, "EAGAIN");
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(120.0));
-    let refused: Vec<_> = manager
-        .journal()
-        .entries()
-        .filter_map(|entry| match entry.event {
-            Event::Refused { region, .. } => Some((entry.at, region)),
-            _ => None,
-        })
-        .collect();
+    let refused = refused(&manager);
     let expected: Vec<_> = (0..3).map(region).collect();
     assert_eq!(
         refused.iter().map(|(_, r)| *r).collect::<Vec<_>>(),
@@ -49,14 +42,7 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
         machine.fail_next_promotions(shortages, "ENOMEM");
         let mut manager = manage(machine, "hawkeye-g", often())?;
         run(&mut manager, s(120.0));
-        let refused: Vec<_> = manager
-            .journal()
-            .entries()
-            .filter_map(|entry| match entry.event {
-                Event::Refused { region, .. } => Some((entry.at, region)),
-                _ => None,
-            })
-            .collect();
+        let refused = refused(&manager);
         let promoted = promoted(&manager);
         assert_eq!(promoted.len(), 8);
         let (first, best) = refused[0];
@@ -127,10 +113,7 @@ fn a_slow_refusal_counts_as_a_slow_call() -> Outcome {
     machine.fail_next_promotions(1, "EAGAIN");
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(30.0));
-    let refused = manager.journal().entries().find_map(|entry| {
-        let refused = matches!(entry.event, Event::Refused { .. });
-        refused.then_some(entry.at)
-    });
+    let refused = refused(&manager).first().map(|(at, _)| *at);
     let next = promoted(&manager).first().map(|(at, ..)| *at);
     assert!(
         refused

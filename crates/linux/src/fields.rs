@@ -1,0 +1,20 @@
+//! Lines `NAME : VALUE`, as `/proc/cpuinfo` and `/proc/meminfo` have them.
+
+/// The value of the first line of this name, without the space around it.
+pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = lines.filter(|(found, _)| found.trim() == name);
+    values.next().map(|(_, value)| value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "model\t\t: 6\nmodel name\t: A processor\n";
+        assert_eq!(field(text, "model name"), Some("A processor"));
+        assert_eq!(field(text, "name"), None);
+    }
+}
