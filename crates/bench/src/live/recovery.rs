@@ -3,6 +3,7 @@
 
 pub mod curve;
 mod fragmented;
+mod in_use;
 mod subject;
 mod watch;
 
@@ -13,10 +14,11 @@ use super::programs::huge::{huge_percent, promote_all};
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
 use crate::plot::{Content, Line, Panel};
-use curve::{Curve, SMOOTHED};
+use curve::{Curve, Rising, SMOOTHED};
 use fragmented::Fragmented;
 use hawkeye_linux::process::rss_bytes;
 use hawkeye_policy::HUGE_PAGE_BYTES;
+use in_use::{InUse, WITHIN};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subject::{Subject, subjects};
@@ -100,12 +102,13 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Recovered: {RECOVERED_PERCENT} % of that, by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted; each is told when {RECOVERED_PERCENT} % was reached. Memory in use: pages touched within {} ms while all was under base pages, by what share of them is huge. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. As fast: that share, by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
             "memory is as it is (the long form fragments it)"
         },
+        WITHIN.as_millis(),
         TURN.as_secs_f64(),
         YARDSTICK_TURN.as_secs_f64(),
     ));
@@ -146,7 +149,7 @@ fn compare(
     sizes: Sizes,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let mut lines = Vec::new();
+    let (mut by_speed, mut by_memory) = (Vec::new(), Vec::new());
     let at_pace = match pace {
         Pace::Same(per_s) => format!("{per_s} regions/s"),
         Pace::Own => "own pace".to_owned(),
@@ -154,17 +157,21 @@ fn compare(
     for system in systems {
         let (curve, promoting) = race(host, subject, yardsticks, *system, pace, sizes)?;
         let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
-        let fitted = curve.fitted();
-        let reached = fitted.reached_s(RECOVERED_PERCENT);
-        let nearly_all = fitted.reached_s(NEARLY_ALL_PERCENT);
-        report.row(
-            format!("{what}: recovered after"),
-            reached.unwrap_or(f64::INFINITY),
-            "s",
+        let in_use = curve.by_memory_in_use();
+        recovered(
+            report,
+            format!("{what}: memory in use huge after"),
+            &in_use,
+            format!("{:.0} % in the end", in_use.end_percent()),
+        );
+        let speed = curve.by_speed();
+        recovered(
+            report,
+            format!("{what}: as fast after"),
+            &speed,
             format!(
-                "{NEARLY_ALL_PERCENT} % {}; {:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
-                nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s")),
-                fitted.end_percent(),
+                "{:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
+                speed.end_percent(),
                 curve.achievable_percent(),
                 curve.huge_percent[0],
                 curve.huge_percent[1],
@@ -173,24 +180,44 @@ fn compare(
                 promoting.cpu_percent(),
             ),
         );
-        report.tell_last();
         if pace == Pace::Own && system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }
-        lines.push(Line {
-            name: system.name().to_owned(),
-            points: fitted.points,
+        for (lines, shares) in [(&mut by_memory, in_use), (&mut by_speed, speed)] {
+            lines.push(Line {
+                name: system.name().to_owned(),
+                points: shares.points,
+            });
+        }
+    }
+    for (y_label, lines) in [
+        ("memory in use that is huge (%)", by_memory),
+        ("share of the gain (%)", by_speed),
+    ] {
+        report.panels.push(Panel {
+            title: format!("{}, {at_pace}", subject.kind.name()),
+            y_label: y_label.to_owned(),
+            content: Content::Lines {
+                x_label: "time (s)".to_owned(),
+                lines,
+            },
         });
     }
-    report.panels.push(Panel {
-        title: format!("{}, {at_pace}", subject.kind.name()),
-        y_label: "share of the gain (%)".to_owned(),
-        content: Content::Lines {
-            x_label: "time (s)".to_owned(),
-            lines,
-        },
-    });
     Ok(())
+}
+
+/// When shares were so high that a program has recovered.
+fn recovered(report: &mut Report, what: String, shares: &Rising, more: String) {
+    let reached_s = shares.reached_s(RECOVERED_PERCENT);
+    let nearly_all = shares.reached_s(NEARLY_ALL_PERCENT);
+    let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
+    report.row(
+        what,
+        reached_s.unwrap_or(f64::INFINITY),
+        "s",
+        format!("{NEARLY_ALL_PERCENT} % {nearly_all}; {more}"),
+    );
+    report.tell_last();
 }
 
 /// One program under one system, from its start in fragmented memory to all of it huge.
@@ -216,8 +243,9 @@ fn race(
     let base = watched.settled(sizes.around, |moment| moment.speed)?;
     let huge_at_begin = huge_percent(pid)?;
     let length = sizes.length(pace, rss_bytes(pid)?);
+    let mut in_use = InUse::of(watched.program)?;
     let promoter = system.promoter(host)?;
-    let (promoting, moments) = watched.watch(|failed| {
+    let (promoting, seen) = watched.watch(Some(&mut in_use), |failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
@@ -235,7 +263,7 @@ fn race(
     let curve = Curve {
         base,
         huge,
-        moments,
+        seen,
         promoted: promoting.promoted,
         huge_percent: [huge_at_begin, huge_at_end],
     };

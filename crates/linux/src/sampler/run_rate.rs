@@ -232,7 +232,10 @@ impl Probing {
             let touched = self.estimator.read(&marks, cpu, wall);
             if Probe::seen_enough(round.reads, touched, round.regions.len()) {
                 if !self.estimator.end_round(round.for_rate) {
-                    self.probe.again(addresses);
+                    self.probe.again(RoundPlan {
+                        regions: addresses,
+                        for_rate: round.for_rate,
+                    });
                 }
                 self.round = None;
             } else {

@@ -25,11 +25,11 @@ pub struct HawkeyeSettings {
 }
 
 impl Default for HawkeyeSettings {
-    /// A minute: programs that end sooner are hardly sampled.
+    /// Five minutes: those it is for, servers and long computations, go on for longer.
     fn default() -> Self {
         Self {
             average: CoverageAverage::default(),
-            horizon: Duration::from_secs(60),
+            horizon: Duration::from_secs(300),
         }
     }
 }

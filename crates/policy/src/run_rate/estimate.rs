@@ -1,6 +1,6 @@
 //! From marks to rates, and from rates to overhead.
 
-use super::costs::{WalkCosts, WalkRates};
+use super::costs::{FootprintCosts, WalkCosts, WalkRates};
 use super::plan::READS_AFTER;
 use super::shape::{PageBits, Shape};
 use crate::overhead::{Overhead, OverheadSource};
@@ -59,13 +59,12 @@ impl Pool {
     }
 }
 
-/// The fastest that one region was seen being touched.
-#[derive(Clone, Copy, Debug, Default)]
-struct RegionRate {
+/// One region at one read.
+#[derive(Clone, Copy, Debug)]
+struct RegionRead {
     shape: Shape,
-    exposed_s: f64,
-    /// CPU that the process used meanwhile.
-    cores: f64,
+    /// CPU time of the process since the region's bits were cleared, in seconds.
+    cpu_s: f64,
 }
 
 /// Puts the reads of one process's window together.
@@ -77,11 +76,11 @@ pub struct Estimator {
     pools: Vec<Pool>,
     round: Vec<Pool>,
     /// Of the regions of this round.
-    round_rates: HashMap<RegionAddr, RegionRate>,
+    round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
     /// CPU and time of all rounds so far, in seconds.
     all_cpu_s: f64,
     all_wall_s: f64,
-    rates: HashMap<RegionAddr, RegionRate>,
+    reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
 
 /// What came out.
@@ -124,10 +123,10 @@ impl Estimator {
             first_touch_s: first_touch.as_secs_f64(),
             pools: vec![Pool::default(); READS_AFTER.len()],
             round: Vec::new(),
-            round_rates: HashMap::new(),
+            round_reads: HashMap::new(),
             all_cpu_s: 0.0,
             all_wall_s: 0.0,
-            rates: HashMap::new(),
+            reads: HashMap::new(),
         }
     }
 
@@ -159,35 +158,19 @@ impl Estimator {
         }
         let cores = self.cores(&pool);
         for (region, shape, exposed_s) in seen {
-            self.note_region(
-                region,
-                RegionRate {
-                    shape,
-                    exposed_s,
-                    cores,
-                },
-            );
+            let cpu_s = exposed_s * cores;
+            let reads = self.round_reads.entry(region).or_default();
+            reads.push(RegionRead { shape, cpu_s });
         }
         self.round.push(pool);
         pool.touched() + pool.huge_touched
-    }
-
-    fn note_region(&mut self, region: RegionAddr, new: RegionRate) {
-        /// Fewer are chance: rather the longer exposure.
-        const TELLING: u16 = 4;
-        let rate =
-            |r: &RegionRate| f64::from(r.shape.touched()) / (r.exposed_s * r.cores).max(1e-9);
-        let known = self.round_rates.entry(region).or_insert(new);
-        if known.shape.touched() < TELLING || rate(&new) > rate(known) {
-            *known = new;
-        }
     }
 
     /// The round is over; one that is not `for_rate` was for comparing regions only. Returns whether the process was at work in it: of
     /// regions that were looked at while it paused nothing is known.
     pub fn end_round(&mut self, for_rate: bool) -> bool {
         let round = std::mem::take(&mut self.round);
-        let rates = std::mem::take(&mut self.round_rates);
+        let reads = std::mem::take(&mut self.round_reads);
         let (first, last) = match round[..] {
             [] => return false,
             [only] => (Pool::default(), only),
@@ -207,7 +190,7 @@ impl Estimator {
         let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
         let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
         if ran {
-            self.rates.extend(rates);
+            self.reads.extend(reads);
         }
         ran
     }
@@ -234,7 +217,8 @@ impl Estimator {
         let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
             .max(self.base_regions as f64 * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
         let at = costs.at(footprint as u64);
-        let walks = self.walks(&at, beyond_tlb);
+        let residence_s = self.residence_s(f64::from(costs.tlb_pages));
+        let walks = self.walks(&at, residence_s);
         let huge = self.huge_rates(costs).share(&costs.at(0), costs);
         let overhead = (cpu_cores >= LEAST_CORES).then(|| {
             let base = rates.share(&at, costs);
@@ -295,6 +279,22 @@ impl Estimator {
         }
     }
 
+    /// How long a translation stays in a TLB of `held` entries that keeps what was used last, in seconds of CPU time: as long as the process
+    /// takes to touch so many pages (the characteristic time of H. Che et al., 2002). Infinite where it touches fewer.
+    fn residence_s(&self, held: f64) -> f64 {
+        let (mut before, mut before_s) = (0.0, 0.0);
+        for pool in &self.pools {
+            let regions = pool.regions as f64;
+            let pages = per(pool.touched() as f64, regions) * self.base_regions as f64;
+            let exposed_s = per(pool.exposed_s, regions) * self.cores(pool);
+            if pages >= held {
+                return before_s + (exposed_s - before_s) * per(held - before, pages - before);
+            }
+            (before, before_s) = (pages, exposed_s);
+        }
+        f64::INFINITY
+    }
+
     fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {
         let last = self.pools.last().copied().unwrap_or_default();
         let total = self.huge_regions as f64;
@@ -316,22 +316,45 @@ impl Estimator {
         }
     }
 
-    fn walks(&self, costs: &super::FootprintCosts, beyond_tlb: f64) -> Vec<(RegionAddr, u32)> {
+    fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<(RegionAddr, u32)> {
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
-        let of = |rate: &RegionRate| {
-            let walks = f64::from(rate.shape.scattered)
-                + f64::from(rate.shape.strided) * weight(costs.strided_ns)
-                + f64::from(rate.shape.streamed) * weight(costs.streamed_ns);
-            per(walks, rate.exposed_s * rate.cores) * beyond_tlb
+        let of = |reads: &[RegionRead]| {
+            let (pages_per_s, shape) = newly_touched(reads, residence_s)?;
+            let walks = f64::from(shape.scattered)
+                + f64::from(shape.strided) * weight(costs.strided_ns)
+                + f64::from(shape.streamed) * weight(costs.streamed_ns);
+            Some(per(walks, f64::from(shape.touched())) * pages_per_s)
         };
         let mut walks: Vec<_> = self
-            .rates
+            .reads
             .iter()
-            .map(|(region, rate)| (*region, of(rate) as u32))
+            .filter_map(|(region, reads)| Some((*region, of(reads)? as u32)))
             .collect();
         walks.sort_unstable();
         walks
     }
+}
+
+/// Of one region's reads in order: pages that are touched so long after the clear as a translation stays in the TLB, and were not before, per
+/// second of CPU time; and how they lie. Pages in use all the time are touched at once and are no walks, however soon they are seen.
+fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(f64, Shape)> {
+    /// Tell a rate to a quarter.
+    const ENOUGH: u16 = 16;
+    let [earlier @ .., last] = reads else {
+        return None;
+    };
+    // Where even the first is later it has to do; where it is the only one, what came before it is not known.
+    let stayed = earlier.partition_point(|read| read.cpu_s <= residence_s);
+    let (before, later) = earlier
+        .split_at_checked(stayed.max(1))
+        .unwrap_or((&[], earlier));
+    let (known, known_s) = before
+        .last()
+        .map_or((0, 0.0), |read| (read.shape.touched(), read.cpu_s));
+    let new = |to: &RegionRead| to.shape.touched().saturating_sub(known);
+    let to = later.iter().find(|to| new(to) >= ENOUGH).unwrap_or(last);
+    let pages_per_s = per(f64::from(new(to)), to.cpu_s - known_s);
+    Some((pages_per_s, to.shape))
 }
 
 fn per(a: f64, b: f64) -> f64 {

@@ -69,7 +69,7 @@ pub struct Probe {
     settings: ProbeSettings,
     rounds: u32,
     /// To be looked at once more, from when all others are through.
-    again: VecDeque<Vec<RegionAddr>>,
+    again: VecDeque<RoundPlan>,
     through: bool,
 }
 
@@ -105,11 +105,11 @@ impl Probe {
         }
     }
 
-    /// These were looked at while the process paused: they are compared once more at the end, if there is time, and no more than once: it may
-    /// pause for good.
-    pub fn again(&mut self, regions: Vec<RegionAddr>) {
+    /// The process paused in this round: it is done once more at the end, if there is time, and no more than once: the process may pause for
+    /// good.
+    pub fn again(&mut self, round: RoundPlan) {
         if !self.through && self.settings.ranking_rounds > 0 {
-            self.again.push_back(regions);
+            self.again.push_back(round);
         }
     }
 
@@ -118,11 +118,7 @@ impl Probe {
         let all = self.settings.rate_rounds + self.settings.ranking_rounds;
         if self.regions.is_empty() || self.rounds >= all {
             self.through = true;
-            let regions = self.again.pop_front()?;
-            return Some(RoundPlan {
-                regions,
-                for_rate: false,
-            });
+            return self.again.pop_front();
         }
         let for_rate = self.rounds < self.settings.rate_rounds;
         let most = if for_rate {
@@ -205,20 +201,16 @@ mod tests {
         let settings = ProbeSettings::for_first_touch(Duration::ZERO);
         let mut probe = Probe::new(all.clone(), settings, 7, |_| 0);
         let first = probe.next_round().expect("a round");
-        probe.again(first.regions.clone());
+        probe.again(first.clone());
         let second = probe.next_round().expect("the others");
         assert_eq!(second.regions.len(), 100 - first.regions.len());
-        let once_more = RoundPlan {
-            for_rate: false,
-            ..first
-        };
-        assert_eq!(probe.next_round(), Some(once_more));
+        assert_eq!(probe.next_round(), Some(first));
         assert_eq!(probe.next_round(), None);
         // One that pauses for good.
         let mut probe = Probe::new(all, settings, 7, |_| 0);
         let mut rounds = 0;
         while let Some(round) = probe.next_round() {
-            probe.again(round.regions);
+            probe.again(round);
             rounds += 1;
         }
         assert_eq!(rounds, 2 * 2);

@@ -1,6 +1,6 @@
 //! What a run from base pages towards huge ones comes to. Pure.
 
-use super::watch::Moment;
+use super::watch::{Moment, Seen};
 use crate::live::report::median;
 
 /// A run, and what it is held against: two others like the program, one under base pages and one all huge, which need not be as fast as
@@ -12,7 +12,7 @@ pub struct Curve {
     /// Its speed when all its memory is huge, in times that of the one that is.
     pub huge: f64,
     /// What was seen in between.
-    pub moments: Vec<Moment>,
+    pub seen: Seen,
     /// Regions that became huge meanwhile.
     pub promoted: u64,
     /// How much of its memory was huge for either speed, in per cent.
@@ -29,6 +29,7 @@ impl Curve {
     /// What huge pages can gain, in per cent: the median of all moments.
     pub fn achievable_percent(&self) -> f64 {
         let all: Vec<f64> = self
+            .seen
             .moments
             .iter()
             .map(|moment| self.achievable(moment) * 100.0)
@@ -46,7 +47,7 @@ impl Curve {
         if self.achievable_percent() < LEAST_ACHIEVABLE_PERCENT {
             return Vec::new();
         }
-        let windows = self.moments.windows(SMOOTHED);
+        let windows = self.seen.moments.windows(SMOOTHED);
         let shares = windows.map(|moments| {
             let of = |part: &dyn Fn(&Moment) -> f64| {
                 median(&moments.iter().map(part).collect::<Vec<f64>>())
@@ -65,9 +66,16 @@ impl Curve {
     }
 
     /// The curve that never falls and is nearest to that: promotions are not undone, so that what looks like a fall is noise.
-    pub fn fitted(&self) -> Fitted {
-        Fitted {
+    pub fn by_speed(&self) -> Rising {
+        Rising {
             points: never_falling(&self.shares()),
+        }
+    }
+
+    /// How much of the memory in use was huge.
+    pub fn by_memory_in_use(&self) -> Rising {
+        Rising {
+            points: self.seen.in_use_huge.clone(),
         }
     }
 
@@ -78,6 +86,7 @@ impl Curve {
             return 0.0;
         }
         let saved_s: f64 = self
+            .seen
             .moments
             .iter()
             .map(|moment| (moment.speed / self.base - 1.0) * moment.stands_for_s)
@@ -86,14 +95,14 @@ impl Curve {
     }
 }
 
-/// Shares of the achievable gain that never fall.
+/// Shares over time that never fall.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fitted {
+pub struct Rising {
     /// Seconds from the begin, and the share about then, in per cent.
     pub points: Vec<(f64, f64)>,
 }
 
-impl Fitted {
+impl Rising {
     /// When so many per cent were reached, in seconds from the begin.
     pub fn reached_s(&self, percent: f64) -> Option<f64> {
         let found = self.points.iter().find(|(_, share)| *share >= percent);
@@ -185,7 +194,10 @@ mod tests {
         Curve {
             base: 1.0,
             huge: 1.0,
-            moments: moments.collect(),
+            seen: Seen {
+                moments: moments.collect(),
+                in_use_huge: vec![(1.0, 0.0), (2.0, 60.0), (3.0, 90.0)],
+            },
             promoted,
             huge_percent: [0.0, 100.0],
         }
@@ -193,34 +205,42 @@ mod tests {
 
     #[test]
     fn recovery_is_when_the_share_is_there() {
-        assert_eq!(curve(4.0, 1).fitted().reached_s(80.0), Some(4.25));
-        assert_eq!(curve(20.0, 1).fitted().reached_s(80.0), None);
-        assert_eq!(curve(4.0, 1).fitted().end_percent(), 100.0);
+        assert_eq!(curve(4.0, 1).by_speed().reached_s(80.0), Some(4.25));
+        assert_eq!(curve(20.0, 1).by_speed().reached_s(80.0), None);
+        assert_eq!(curve(4.0, 1).by_speed().end_percent(), 100.0);
         assert_eq!(curve(4.0, 1).achievable_percent(), 100.0);
+    }
+
+    #[test]
+    fn memory_in_use_is_told_as_it_was_seen() {
+        let in_use = curve(20.0, 1).by_memory_in_use();
+        assert_eq!(in_use.reached_s(50.0), Some(2.0));
+        assert_eq!(in_use.reached_s(95.0), None);
+        assert_eq!(in_use.end_percent(), 90.0);
     }
 
     #[test]
     fn where_nothing_is_to_be_gained_nothing_is_recovered() {
         let mut idle = curve(4.0, 1);
         idle.huge = 0.505;
-        assert_eq!(idle.fitted().reached_s(80.0), None);
-        assert_eq!(idle.fitted().end_percent(), 0.0);
+        assert_eq!(idle.by_speed().reached_s(80.0), None);
+        assert_eq!(idle.by_speed().end_percent(), 0.0);
     }
 
     #[test]
     fn one_fast_moment_is_no_recovery() {
         let mut noisy = curve(20.0, 1);
-        noisy.moments[7].speed = 3.0;
-        assert_eq!(noisy.fitted().reached_s(50.0), None);
+        noisy.seen.moments[7].speed = 3.0;
+        assert_eq!(noisy.by_speed().reached_s(50.0), None);
     }
 
     #[test]
     fn a_fast_while_that_ends_is_no_recovery() {
         let mut noisy = curve(20.0, 1);
-        for moment in &mut noisy.moments[..8] {
+        for moment in &mut noisy.seen.moments[..8] {
             moment.speed = 2.0;
         }
-        assert_eq!(noisy.fitted().reached_s(80.0), None);
+        assert_eq!(noisy.by_speed().reached_s(80.0), None);
     }
 
     #[test]

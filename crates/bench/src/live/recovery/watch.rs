@@ -1,6 +1,7 @@
 //! A program watched while somebody works on it: its speed over time, between those of two others that nobody touches, one under base
 //! pages and one all huge. The machine's own speed changes by as much as huge pages gain within minutes, and so does what they gain.
 
+use super::in_use::InUse;
 use crate::live::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
@@ -18,6 +19,15 @@ pub(super) struct Yardsticks {
 pub(super) struct Watched<'a> {
     pub(super) program: &'a mut dyn Program,
     pub(super) yardsticks: &'a mut Yardsticks,
+}
+
+/// What was seen of a program while somebody worked on it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Its speed.
+    pub moments: Vec<Moment>,
+    /// Seconds since watching began, and how much of the memory that it uses was huge then, in per cent; nothing where nobody asked.
+    pub in_use_huge: Vec<(f64, f64)>,
 }
 
 /// The program at one moment.
@@ -70,18 +80,20 @@ impl Watched<'_> {
             }
             Ok(())
         };
-        let ((), moments) = self.watch(wait)?;
-        Ok(median(&moments.iter().map(of).collect::<Vec<f64>>()))
+        let ((), seen) = self.watch(None, wait)?;
+        Ok(median(&seen.moments.iter().map(of).collect::<Vec<f64>>()))
     }
 
-    /// Watches, turn by turn, until `work` is done. `work` may look at the flag, which says that watching has failed.
+    /// Watches, turn by turn, until `work` is done; how much of `in_use` is huge is looked at while all pause. `work` may look at the
+    /// flag, which says that watching has failed.
     ///
     /// # Errors
     /// Those of `work`, or the programs could not be watched.
     pub(super) fn watch<T>(
         &mut self,
+        in_use: Option<&mut InUse>,
         work: impl FnOnce(&AtomicBool) -> Result<T, BenchError>,
-    ) -> Result<(T, Vec<Moment>), BenchError> {
+    ) -> Result<(T, Seen), BenchError> {
         /// Says that it is over, also where the work panics.
         struct Over<'a>(&'a AtomicBool);
         impl Drop for Over<'_> {
@@ -92,7 +104,7 @@ impl Watched<'_> {
         let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| {
-                let watched = self.looks(&over);
+                let watched = self.looks(in_use, &over);
                 failed.store(watched.is_err(), Ordering::Relaxed);
                 watched
             });
@@ -103,11 +115,19 @@ impl Watched<'_> {
             let watched = watching.join();
             let watched = watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let looks = watched?;
-            Ok((worked?, looks.moments()))
+            let seen = Seen {
+                moments: looks.moments(),
+                in_use_huge: looks.in_use_huge,
+            };
+            Ok((worked?, seen))
         })
     }
 
-    fn looks(&mut self, over: &AtomicBool) -> Result<Looks, BenchError> {
+    fn looks(
+        &mut self,
+        mut in_use: Option<&mut InUse>,
+        over: &AtomicBool,
+    ) -> Result<Looks, BenchError> {
         let begun = Instant::now();
         let look = |program: &mut dyn Program, length| -> Result<Look, BenchError> {
             let from_s = begun.elapsed().as_secs_f64();
@@ -125,6 +145,10 @@ impl Watched<'_> {
                 seen.push(look(yardstick.as_mut(), YARDSTICK_TURN)?);
                 looks.program.push(look(self.program, TURN)?);
             }
+            if let Some(in_use) = &mut in_use {
+                let at_s = begun.elapsed().as_secs_f64();
+                looks.in_use_huge.push((at_s, in_use.huge_percent()?));
+            }
         }
         Ok(looks)
     }
@@ -136,6 +160,7 @@ struct Looks {
     program: Vec<Look>,
     base: Vec<Look>,
     huge: Vec<Look>,
+    in_use_huge: Vec<(f64, f64)>,
 }
 
 impl Looks {
@@ -208,6 +233,7 @@ mod tests {
             program,
             base: at(0.0, 1.0),
             huge: at(2.0, 3.0),
+            in_use_huge: Vec::new(),
         };
         let moments = looks.moments();
         assert_eq!(moments.len(), 120);

@@ -113,15 +113,19 @@ fn a_stream_beside_random_access_gets_nothing() {
 #[test]
 fn a_promotion_must_pay_for_itself() {
     let mut policy = policy();
-    // 4 % of one core over 8000 regions: 5 us/s each, 300 us in a minute, under the 400 it costs.
+    let cost = |policy: &mut Hawkeye, cost| {
+        for _ in 0..100 {
+            policy.settle(process(9), region(0), Some(cost));
+        }
+    };
+    // 4 % of one core over 8000 regions: 5 us/s each, 1.5 ms in five minutes.
     let many = (0..8000).map(|i| walking(i, 50)).collect();
     let observed = round(&[(Some(4.0), many)]);
+    cost(&mut policy, Duration::from_micros(1600));
     policy.observe(&observed);
     assert_eq!(policy.next_promotion(at(0)), None);
     // Promotions have become cheaper.
-    for _ in 0..40 {
-        policy.settle(process(9), region(0), Some(Duration::from_micros(200)));
-    }
+    cost(&mut policy, Duration::from_micros(1400));
     policy.observe(&observed);
     assert!(policy.next_promotion(at(0)).is_some());
 }
@@ -133,7 +137,7 @@ fn idle_programs_save_nothing() {
         (Some(40.0), vec![walking(1, 50)]),
         (None, vec![walking(1, 50)]),
     ]);
-    observed.processes[0].cpu_cores = 0.000_01;
+    observed.processes[0].cpu_cores = 0.000_002;
     policy.observe(&observed);
     assert_eq!(policy.next_promotion(at(0)), None);
 }

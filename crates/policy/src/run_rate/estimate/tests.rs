@@ -155,6 +155,37 @@ fn what_stays_in_the_tlb_is_no_walk() {
 }
 
 #[test]
+fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
+    // 20 pages are used over and over; in all other regions 2000 are touched a second, at random.
+    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+        scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 })
+    });
+    let of = |wanted| estimate.walks.iter().find(|(r, _)| *r == region(wanted));
+    assert_eq!(of(5).map(|(_, walks)| *walks), Some(0));
+    let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 500;
+    assert!(of(6).is_some_and(right), "{:?}", of(6));
+}
+
+#[test]
+fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
+    // 16 regions, 8192 pages, each touched 490 times a second: next to all of them after 6 ms. A TLB of 2048 has a quarter of them.
+    let hot_per_s = 490.0;
+    let is_hot = |r: u64| r % 64 == 3;
+    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+        let per_s = if is_hot(r) { hot_per_s } else { 0.01 };
+        scattered(r, 512.0 * per_s * t)
+    });
+    let hot: Vec<_> = (0..8 * ROUND).filter(|r| is_hot(*r)).map(region).collect();
+    let seen = estimate.walks.iter().filter(|(r, _)| hot.contains(r));
+    let shares: Vec<f64> = seen
+        .map(|(_, walks)| f64::from(*walks) / (512.0 * hot_per_s))
+        .collect();
+    assert_eq!(shares.len(), hot.len());
+    let right = |share: &f64| (0.5..0.9).contains(share);
+    assert!(shares.iter().all(right), "{shares:?}");
+}
+
+#[test]
 fn a_stream_costs_little() {
     // It goes through a region in 2 ms, now here, now there.
     let estimate = probed(16, 1.0, Duration::ZERO, |r, t| {
