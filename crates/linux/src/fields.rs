@@ -1,4 +1,4 @@
-//! Lines `NAME : VALUE`, as `/proc/cpuinfo` and `/proc/meminfo` have them.
+//! Lines `NAME : VALUE`, as `/proc/cpuinfo` has them.
 
 /// The value of the first line of this name, without the space around it.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {

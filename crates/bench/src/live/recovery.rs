@@ -14,7 +14,7 @@ use super::programs::huge::{huge_percent, promote_all};
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
 use crate::plot::{Content, Line, Panel};
-use curve::{Curve, Rising, SMOOTHED};
+use curve::{Curve, SMOOTHED, Shares};
 use fragmented::Fragmented;
 use hawkeye_linux::process::rss_bytes;
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -25,16 +25,15 @@ use subject::{Subject, subjects};
 use watch::{Moment, TURN, Watched, YARDSTICK_TURN, Yardsticks};
 
 /// With the same budget; where others wrote the program, the first two. The last, under which nobody promotes, is how wrong all of this can be.
-const SAME: [System; 5] = [
+const SAME: [System; 4] = [
     System::ThpPaced,
     System::Hawkeye,
     System::HawkeyeG,
-    System::Ingens,
     System::Base,
 ];
 /// At their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
-/// A program has recovered when it has so much of what huge pages can gain, in per cent. What is more takes a machine without neighbours to be
+/// A program has recovered when so much of the memory that it uses is huge, or when it has so much of what huge pages can gain, in per cent. What is more takes a machine without neighbours to be
 /// told from noise, and policy `hawkeye` leaves 2 points of overhead, which are much of a small gain.
 const RECOVERED_PERCENT: f64 = 50.0;
 /// A program is all huge from here on.
@@ -102,7 +101,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted; each is told when {RECOVERED_PERCENT} % was reached. Memory in use: pages touched within {} ms while all was under base pages, by what share of them is huge. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. As fast: that share, by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Memory in use: pages touched within {} ms before, while under base pages; how much of it is huge is looked at after each turn. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Half of the gain: by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -160,14 +159,14 @@ fn compare(
         let in_use = curve.by_memory_in_use();
         recovered(
             report,
-            format!("{what}: memory in use huge after"),
+            format!("{what}: half of memory in use huge after"),
             &in_use,
             format!("{:.0} % in the end", in_use.end_percent()),
         );
         let speed = curve.by_speed();
         recovered(
             report,
-            format!("{what}: as fast after"),
+            format!("{what}: half of the gain after"),
             &speed,
             format!(
                 "{:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
@@ -207,7 +206,7 @@ fn compare(
 }
 
 /// When shares were so high that a program has recovered.
-fn recovered(report: &mut Report, what: String, shares: &Rising, more: String) {
+fn recovered(report: &mut Report, what: String, shares: &Shares, more: String) {
     let reached_s = shares.reached_s(RECOVERED_PERCENT);
     let nearly_all = shares.reached_s(NEARLY_ALL_PERCENT);
     let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));

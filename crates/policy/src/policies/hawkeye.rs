@@ -20,7 +20,8 @@ use std::time::Duration;
 pub struct HawkeyeSettings {
     /// How a region's page walks are averaged over windows.
     pub average: CoverageAverage,
-    /// Within which time a promotion must have saved the CPU time that it costs (over 0).
+    /// Within which time a promotion must have saved the CPU time that it costs, and how far ahead it is reckoned what memory should be
+    /// given at first touches (over 0).
     pub horizon: Duration,
 }
 

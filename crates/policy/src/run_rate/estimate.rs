@@ -74,6 +74,8 @@ pub struct Estimator {
     huge_regions: u64,
     first_touch_s: f64,
     pools: Vec<Pool>,
+    /// The same of all rounds in which the process was at work, those for comparing included.
+    at_work: Vec<Pool>,
     round: Vec<Pool>,
     /// Of the regions of this round.
     round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
@@ -122,6 +124,7 @@ impl Estimator {
             huge_regions,
             first_touch_s: first_touch.as_secs_f64(),
             pools: vec![Pool::default(); READS_AFTER.len()],
+            at_work: vec![Pool::default(); READS_AFTER.len()],
             round: Vec::new(),
             round_reads: HashMap::new(),
             all_cpu_s: 0.0,
@@ -160,6 +163,9 @@ impl Estimator {
         for (region, shape, exposed_s) in seen {
             let cpu_s = exposed_s * cores;
             let reads = self.round_reads.entry(region).or_default();
+            // What first touches cost is taken off, roughly: time goes on nevertheless.
+            let before_s = reads.last().map_or(0.0, |read| read.cpu_s);
+            let cpu_s = cpu_s.max(before_s);
             reads.push(RegionRead { shape, cpu_s });
         }
         self.round.push(pool);
@@ -176,12 +182,15 @@ impl Estimator {
             [only] => (Pool::default(), only),
             [first, .., last] => (first, last),
         };
-        if for_rate {
-            // A round that had seen enough early counts in the later pools too, as it was: otherwise these
-            // would hold the quiet rounds only.
-            for (n, pool) in self.pools.iter_mut().enumerate() {
+        // A round that had seen enough early counts in the later pools too, as it was: otherwise these
+        // would hold the quiet rounds only.
+        let add_to = |pools: &mut [Pool]| {
+            for (n, pool) in pools.iter_mut().enumerate() {
                 pool.add(round.get(n).unwrap_or(&last));
             }
+        };
+        if for_rate {
+            add_to(&mut self.pools);
         }
         self.all_cpu_s += last.cpu_s;
         self.all_wall_s += last.wall_s;
@@ -190,6 +199,7 @@ impl Estimator {
         let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
         let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
         if ran {
+            add_to(&mut self.at_work);
             self.reads.extend(reads);
         }
         ran
@@ -283,7 +293,7 @@ impl Estimator {
     /// takes to touch so many pages (the characteristic time of H. Che et al., 2002). Infinite where it touches fewer.
     fn residence_s(&self, held: f64) -> f64 {
         let (mut before, mut before_s) = (0.0, 0.0);
-        for pool in &self.pools {
+        for pool in &self.at_work {
             let regions = pool.regions as f64;
             let pages = per(pool.touched() as f64, regions) * self.base_regions as f64;
             let exposed_s = per(pool.exposed_s, regions) * self.cores(pool);
@@ -335,26 +345,35 @@ impl Estimator {
     }
 }
 
-/// Of one region's reads in order: pages that are touched so long after the clear as a translation stays in the TLB, and were not before, per
-/// second of CPU time; and how they lie. Pages in use all the time are touched at once and are no walks, however soon they are seen.
+/// Of one region's reads in order: pages that are touched first when a translation that was used right after the clear would have left the
+/// TLB, per second of CPU time; and how they lie. Pages in use all the time are touched before, and are no walks, however soon they are seen.
 fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(f64, Shape)> {
-    /// Tell a rate to a quarter.
-    const ENOUGH: u16 = 16;
-    let [earlier @ .., last] = reads else {
-        return None;
-    };
-    // Where even the first is later it has to do; where it is the only one, what came before it is not known.
-    let stayed = earlier.partition_point(|read| read.cpu_s <= residence_s);
-    let (before, later) = earlier
-        .split_at_checked(stayed.max(1))
-        .unwrap_or((&[], earlier));
-    let (known, known_s) = before
-        .last()
-        .map_or((0, 0.0), |read| (read.shape.touched(), read.cpu_s));
-    let new = |to: &RegionRead| to.shape.touched().saturating_sub(known);
-    let to = later.iter().find(|to| new(to) >= ENOUGH).unwrap_or(last);
-    let pages_per_s = per(f64::from(new(to)), to.cpu_s - known_s);
-    Some((pages_per_s, to.shape))
+    /// New pages that tell a rate to a quarter.
+    const ENOUGH: f64 = 16.0;
+    /// With so many touched there are not many left that could be new.
+    const NEARLY_ALL: u16 = PAGES_PER_REGION / 8 * 7;
+    let last = reads.last()?;
+    // There is always something to see after it: what fits into the TLB is seldom new even then.
+    let from_s = residence_s.min(last.cpu_s / 2.0);
+    let later = &reads[reads.partition_point(|read| read.cpu_s <= from_s)..];
+    let known = touched_by(reads, from_s);
+    let new = |to: &RegionRead| f64::from(to.shape.touched()) - known;
+    let tells = |to: &&RegionRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
+    let to = later.iter().find(tells).unwrap_or(last);
+    Some((per(new(to).max(0.0), to.cpu_s - from_s), to.shape))
+}
+
+/// Pages of a region that were touched by then: between two reads, or the clear and the first, as if they had come evenly.
+fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
+    let (mut before, mut before_s) = (0.0, 0.0);
+    for read in reads {
+        let touched = f64::from(read.shape.touched());
+        if read.cpu_s > cpu_s {
+            return before + (touched - before) * per(cpu_s - before_s, read.cpu_s - before_s);
+        }
+        (before, before_s) = (touched, read.cpu_s);
+    }
+    before
 }
 
 fn per(a: f64, b: f64) -> f64 {

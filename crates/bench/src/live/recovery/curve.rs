@@ -66,15 +66,15 @@ impl Curve {
     }
 
     /// The curve that never falls and is nearest to that: promotions are not undone, so that what looks like a fall is noise.
-    pub fn by_speed(&self) -> Rising {
-        Rising {
+    pub fn by_speed(&self) -> Shares {
+        Shares {
             points: never_falling(&self.shares()),
         }
     }
 
     /// How much of the memory in use was huge.
-    pub fn by_memory_in_use(&self) -> Rising {
-        Rising {
+    pub fn by_memory_in_use(&self) -> Shares {
+        Shares {
             points: self.seen.in_use_huge.clone(),
         }
     }
@@ -95,15 +95,15 @@ impl Curve {
     }
 }
 
-/// Shares over time that never fall.
+/// Shares over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rising {
+pub struct Shares {
     /// Seconds from the begin, and the share about then, in per cent.
     pub points: Vec<(f64, f64)>,
 }
 
-impl Rising {
-    /// When so many per cent were reached, in seconds from the begin.
+impl Shares {
+    /// When so many per cent were first reached, in seconds from the begin.
     pub fn reached_s(&self, percent: f64) -> Option<f64> {
         let found = self.points.iter().find(|(_, share)| *share >= percent);
         found.map(|(at_s, _)| *at_s)

@@ -5,9 +5,12 @@ use crate::live::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
 use hawkeye_linux::page_tables::{Detail, PageTables, Target};
-use hawkeye_linux::{access_bits, mappings};
-use hawkeye_policy::{RegionAddr, RegionSample};
+use hawkeye_linux::{LinuxError, access_bits, mappings};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -26,7 +29,8 @@ pub(super) struct InUse {
 }
 
 impl InUse {
-    /// Has a program work for some turns, its access bits cleared before each: the kernel's own way, nothing that a manager does.
+    /// Has a program work for some turns, its access bits cleared before each: the kernel's own way, nothing that a manager does. What is huge
+    /// already is left out: one bit does not tell how much of it is used.
     pub(super) fn of(program: &mut dyn Program) -> Result<Self, BenchError> {
         let mut tables = PageTables::load()?;
         let target = tables.bind(program.pid())?;
@@ -40,10 +44,18 @@ impl InUse {
         for _ in 0..TURNS {
             access_bits::clear(program.pid())?;
             turn(program, WITHIN)?;
-            for seen in in_use.walk(Detail::Regions)? {
+            let regions = in_use.walk(Detail::Regions)?;
+            for seen in regions.iter().filter(|region| !region.is_huge()) {
                 *in_use.touched.entry(seen.region).or_default() += u64::from(seen.accessed);
             }
         }
+        if in_use.touched.values().all(|pages| *pages == 0) {
+            let message = format!("process {} touched nothing while it worked", program.pid());
+            return Err(BenchError::Impossible(message));
+        }
+        let full = in_use.walk(Detail::Regions)?;
+        let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
+        use_all(program.pid(), full.map(|r| r.region))?;
         Ok(in_use)
     }
 
@@ -53,7 +65,7 @@ impl InUse {
         let touched = |region: &RegionSample| self.touched.get(&region.region);
         let huge: u64 = huge.iter().filter_map(touched).sum();
         let all: u64 = self.touched.values().sum();
-        Ok(huge as f64 * 100.0 / all.max(1) as f64)
+        Ok(huge as f64 * 100.0 / all as f64)
     }
 
     fn walk(&mut self, detail: Detail) -> Result<Vec<RegionSample>, BenchError> {
@@ -66,4 +78,27 @@ impl InUse {
         }
         Ok(found)
     }
+}
+
+/// Reads a byte of each page, so that the kernel counts all as used again, as they were before their bits were cleared: khugepaged passes by
+/// what was not used lately (`SCAN_LACK_REFERENCED_PAGE`).
+fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Result<(), BenchError> {
+    let mut bytes = [0; PAGES_PER_REGION as usize];
+    for region in regions {
+        let pages = (region.start()..region.end()).step_by(BASE_PAGE_BYTES as usize);
+        let pages: Vec<RemoteIoVec> = pages
+            .map(|page| RemoteIoVec {
+                base: page as usize,
+                len: 1,
+            })
+            .collect();
+        let mut local = [IoSliceMut::new(&mut bytes)];
+        process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages).map_err(|errno| {
+            LinuxError::Call {
+                call: "process_vm_readv",
+                errno,
+            }
+        })?;
+    }
+    Ok(())
 }

@@ -144,10 +144,10 @@ impl Watched<'_> {
             for (yardstick, seen) in [(base, &mut looks.base), (huge, &mut looks.huge)] {
                 seen.push(look(yardstick.as_mut(), YARDSTICK_TURN)?);
                 looks.program.push(look(self.program, TURN)?);
-            }
-            if let Some(in_use) = &mut in_use {
-                let at_s = begun.elapsed().as_secs_f64();
-                looks.in_use_huge.push((at_s, in_use.huge_percent()?));
+                if let Some(in_use) = &mut in_use {
+                    let at_s = begun.elapsed().as_secs_f64();
+                    looks.in_use_huge.push((at_s, in_use.huge_percent()?));
+                }
             }
         }
         Ok(looks)

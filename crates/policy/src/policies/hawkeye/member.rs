@@ -131,9 +131,9 @@ impl Seen<'_> {
         let mut weights = BTreeMap::new();
         for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
             let new = weigh(r);
-            let weight = known
-                .get(&r.region)
-                .map_or(new, |old| old + (new - old) * newest);
+            // A region without walks may be one that was not looked at yet.
+            let old = known.get(&r.region).filter(|old| !walks || **old > 0.0);
+            let weight = old.map_or(new, |old| old + (new - old) * newest);
             weights.insert(r.region, weight);
         }
         // Where there are larger pages than huge ones, promotions save what these cost, too.

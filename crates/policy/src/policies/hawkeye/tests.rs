@@ -50,7 +50,7 @@ fn the_region_that_saves_most_comes_first() {
             walking(5, 0),
         ],
     )]));
-    // 10 of 3210 walks are 0.09 % of a core: they pay within the minute. But by then the overhead
+    // 10 of 3210 walks are 0.09 % of a core: they pay within five minutes. But by then the overhead
     // left is under 2 %, and even before the third: 30 % * 210 / 3210.
     assert_eq!(drain(&mut policy), [(1, region(2))]);
 }

@@ -185,6 +185,51 @@ fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
     assert!(shares.iter().all(right), "{shares:?}");
 }
 
+/// One region by its reads: microseconds of CPU time since the clear, and pages touched; its new pages a second.
+fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
+    let read = |(us, pages): &(f64, f64)| {
+        let mut touched = PageBits::default();
+        (0..*pages as u16).for_each(|n| touched.insert(n * 37 % 512));
+        RegionRead {
+            shape: Shape::of(&touched),
+            cpu_s: us * 1e-6,
+        }
+    };
+    let reads: Vec<_> = reads.iter().map(read).collect();
+    newly_touched(&reads, residence_us * 1e-6).map_or(0.0, |(per_s, _)| per_s)
+}
+
+#[test]
+fn what_is_touched_before_the_tlb_forgets_is_left_out() {
+    // 30 pages are used every 200 us.
+    let resident = [(50.0, 8.0), (450.0, 30.0), (2500.0, 30.0), (30_000.0, 30.0)];
+    assert!(new_per_s(&resident, 440.0) < 500.0);
+    // The same, and another page each 100 us.
+    let walking = [
+        (50.0, 8.0),
+        (450.0, 34.0),
+        (2500.0, 55.0),
+        (30_000.0, 330.0),
+    ];
+    let per_s = new_per_s(&walking, 440.0);
+    assert!((per_s - 10_000.0).abs() < 1500.0, "{per_s}");
+}
+
+#[test]
+fn a_region_that_is_full_at_the_first_read_is_no_idle_one() {
+    // The first read is long after what a TLB keeps.
+    let full = [(1000.0, 502.0), (1400.0, 510.0), (30_000.0, 512.0)];
+    assert!(new_per_s(&full, 50.0) > 400_000.0);
+    // One read only: all that is known.
+    assert!((new_per_s(&full[..1], 5000.0) - 502_000.0).abs() < 1.0);
+    // What fits into the TLB, and is not touched anew.
+    assert_eq!(
+        new_per_s(&[(100.0, 20.0), (30_000.0, 20.0)], f64::INFINITY),
+        0.0
+    );
+    assert_eq!(new_per_s(&[], 1.0), 0.0);
+}
+
 #[test]
 fn a_stream_costs_little() {
     // It goes through a region in 2 ms, now here, now there.
