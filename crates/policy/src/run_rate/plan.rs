@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_in_a_pause_is_compared_at_the_end() {
+    fn a_round_in_a_pause_is_done_again_at_the_end() {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
         let settings = ProbeSettings::for_first_touch(Duration::ZERO);
         let mut probe = Probe::new(all.clone(), settings, 7, |_| 0);
