@@ -1,5 +1,5 @@
-//! Programs started while memory is fragmented: how soon each system has them as fast as huge pages make them, and what
-//! each promotion was good for (after the paper's Figure 5).
+//! Programs started while memory is fragmented: how soon each system has the memory that they use under huge pages, and them as fast as these
+//! make them, and what each promotion was good for (after the paper's Figure 5).
 
 pub mod curve;
 mod fragmented;
@@ -33,8 +33,9 @@ const SAME: [System; 4] = [
 ];
 /// At their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
-/// A program has recovered when so much of the memory that it uses is huge, or when it has so much of what huge pages can gain, in per cent. What is more takes a machine without neighbours to be
-/// told from noise, and policy `hawkeye` leaves 2 points of overhead, which are much of a small gain.
+/// A program has recovered when so much of the memory that it uses is huge, or when it has so much of what huge pages can gain, in per cent.
+/// What is more of the gain takes a machine without neighbours to be told from noise, and policy `hawkeye` leaves 2 points of overhead, which
+/// are much of a small gain.
 const RECOVERED_PERCENT: f64 = 50.0;
 /// A program is all huge from here on.
 const ALL_HUGE_PERCENT: f64 = 95.0;

@@ -21,8 +21,8 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
     let Some(machine) = machine("a_live_program_is_recorded_and_replayed") else {
         return;
     };
-    // Where a window costs more they come less often.
-    let length = 7 * patience() * patience();
+    // Where a window costs more they come less often: while neighbours were busy 7 s had one.
+    let length = 20 * patience() * patience();
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
         length + 50
