@@ -5,7 +5,7 @@ use hawkeye_linux::fields::field;
 use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency, Returning};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
-use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PageSize, Processor, Shape, presets};
+use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PageSize, Processor, Replacement, Shape, presets};
 
 /// Fill buffers of a core at the most.
 const MOST_BUFFERS: f64 = 64.0;
@@ -13,6 +13,10 @@ const MOST_BUFFERS: f64 = 64.0;
 const MOST_AHEAD: f64 = 2048.0;
 /// Ways of a shared cache; which part of them we have can't be seen.
 const SHARED_WAYS: u32 = 16;
+/// Of one of three times a power of two.
+const SHARED_WAYS_OF_THREE: u32 = 12;
+/// How often a last level must be filled by others until what was used twice makes room (`mmu/rrip.rs` of the simulator).
+const FILLS: f64 = 3.0;
 
 /// A processor as it was measured.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,8 @@ pub struct Here {
     pub processor: Processor,
     /// The preset that the processor is after, in all that can't be measured.
     pub like: &'static str,
+    /// Instructions under way at most, those that write no register too: the preset's.
+    pub reorder_buffer: u32,
     /// By what pages a hypervisor maps this machine's memory, where that is seen from inside: base pages, if the TLB holds
     /// no more than 4 KiB of a huge page. A host with huge pages is not told from none.
     pub hosted_by: Option<PageSize>,
@@ -57,6 +63,7 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     Here {
         processor: made,
         like: like.name,
+        reorder_buffer: like.reorder_buffer,
         hosted_by,
     }
 }
@@ -126,7 +133,11 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevel {
         bytes,
-        ways: SHARED_WAYS,
+        ways: if bytes.is_power_of_two() {
+            SHARED_WAYS
+        } else {
+            SHARED_WAYS_OF_THREE
+        },
         latency_cycles: cycles(near_ns),
     };
     memory.caches = [own(l1, 1), own(l2, 2), l3];
@@ -136,8 +147,11 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     }
     let middle = (near.ns.low + far.ns.low) / 2.0;
+    memory.last_level = Replacement::ReReference;
+    // Ours, come back to again and again, took their part of it.
+    let others = bytes.saturating_sub(near.bytes as u64) as f64;
     memory.neighbours_gb_per_s =
-        kept_for_ms(&core.returning, middle).map_or(0.0, |ms| bytes as f64 / (ms * 1e6));
+        kept_for_ms(&core.returning, middle).map_or(0.0, |ms| FILLS * others / (ms * 1e6));
 }
 
 /// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the
@@ -202,8 +216,8 @@ mod tests {
 
     #[test]
     fn a_shared_cache_is_as_large_as_what_is_read_fast() {
-        let seen = reads(&[(8, 3.0), (16, 3.5), (32, 5.0), (64, 12.0), (1024, 13.0)]);
-        assert_eq!(held_of_shared(&seen), Some(32 << 20));
+        let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
+        assert_eq!(held_of_shared(&seen), Some(24 << 20));
         assert_eq!(held_of_shared(&[]), None);
     }
 

@@ -132,7 +132,8 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let together = chased(&side_by_side)?;
     let returning = returning(&memory, shared)?;
     let mut independent = Vec::new();
-    let sizes = (0..).map(|n| shared << n);
+    // Also half-way to twice as much.
+    let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
         let [ns] = turns(|| Ok([sweep(&memory, bytes, || ())]))?;
         independent.push(Latency { bytes, ns });

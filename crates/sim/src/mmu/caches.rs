@@ -1,6 +1,7 @@
 //! Three levels of data cache, for the program's own lines and those of its page tables alike.
 
 use super::lru::{LruSets, Shape};
+use super::rrip::RripSets;
 use serde::{Deserialize, Serialize};
 
 /// One level of cache. Lines have [`CACHE_LINE_BYTES`].
@@ -25,6 +26,17 @@ impl CacheLevel {
     }
 }
 
+/// Which line of a set makes room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// The one used longest ago.
+    #[default]
+    LeastRecentlyUsed,
+    /// One that was not used again for long, before those that were (`rrip.rs`).
+    ReReference,
+}
+
 /// Where a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -39,19 +51,58 @@ pub(crate) enum Level {
 pub(crate) struct Caches {
     l1: LruSets,
     l2: LruSets,
-    l3: LruSets,
+    l3: Shared,
     neighbours: Option<Neighbours>,
 }
 
+/// The last level, which others use too.
+#[derive(Clone, Debug)]
+enum Shared {
+    Lru(LruSets),
+    Rrip(RripSets),
+}
+
+impl Shared {
+    fn new(shape: Shape, replacement: Replacement) -> Self {
+        match replacement {
+            Replacement::LeastRecentlyUsed => Self::Lru(LruSets::new(shape)),
+            Replacement::ReReference => Self::Rrip(RripSets::new(shape)),
+        }
+    }
+
+    fn set_bits(&self) -> u32 {
+        match self {
+            Self::Lru(sets) => sets.set_bits(),
+            Self::Rrip(sets) => sets.set_bits(),
+        }
+    }
+
+    /// New lines after which a set has none of those it had.
+    fn renewed_after(&self) -> u32 {
+        match self {
+            Self::Lru(sets) => sets.ways(),
+            Self::Rrip(sets) => sets.renewed_after(),
+        }
+    }
+
+    /// Uses a line; whether it was there.
+    #[inline]
+    fn access(&mut self, set: usize, tag: u32) -> bool {
+        match self {
+            Self::Lru(sets) => sets.access(set, tag).is_hit(),
+            Self::Rrip(sets) => sets.access(set, tag),
+        }
+    }
+}
+
 impl Caches {
-    pub(crate) fn new(levels: [CacheLevel; 3]) -> Self {
-        let [l1, l2, l3] = levels.map(|level| LruSets::new(level.shape()));
-        let neighbours = None;
+    pub(crate) fn new(levels: [CacheLevel; 3], last: Replacement) -> Self {
+        let [l1, l2, l3] = levels.map(CacheLevel::shape);
         Self {
-            l1,
-            l2,
-            l3,
-            neighbours,
+            l1: LruSets::new(l1),
+            l2: LruSets::new(l2),
+            l3: Shared::new(l3, last),
+            neighbours: None,
         }
     }
 
@@ -66,20 +117,26 @@ impl Caches {
     /// Loads a line of a frame of this size (a power of two) at `now`, in cycles since the start.
     #[inline]
     pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
-        let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
         let (set, tag) = self.l1.split(line);
         if self.l1.access(set, tag).is_hit() {
             return Level::L1;
         }
-        let (set, tag) = placed(&self.l2, line, within_frame);
+        self.load_beyond_first(line, frame_bytes, now)
+    }
+
+    /// The same where the first level is not asked, and doesn't get the line.
+    #[inline]
+    pub(crate) fn load_beyond_first(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
+        let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
+        let (set, tag) = placed(self.l2.set_bits(), line, within_frame);
         if self.l2.access(set, tag).is_hit() {
             return Level::L2;
         }
-        let (set, tag) = placed(&self.l3, line, within_frame & WITHIN_SLICE);
+        let (set, tag) = placed(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.load_until(now, set, &mut self.l3);
         }
-        if self.l3.access(set, tag).is_hit() {
+        if self.l3.access(set, tag) {
             return Level::L3;
         }
         Level::Memory
@@ -107,12 +164,12 @@ impl Neighbours {
     }
 
     #[inline]
-    fn load_until(&mut self, now: f64, set: usize, level: &mut LruSets) {
+    fn load_until(&mut self, now: f64, set: usize, level: &mut Shared) {
         // Not all sets at once.
         let phase = set as f64 / self.told.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;
         let told = std::mem::replace(&mut self.told[set], lines);
-        let new = lines.saturating_sub(told).min(level.ways());
+        let new = lines.saturating_sub(told).min(level.renewed_after());
         for line in lines - new..lines {
             // Lines that are in a set at the same time must be told apart, and from what is empty.
             level.access(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
@@ -129,11 +186,11 @@ const WITHIN_SLICE: u64 = (1 << 11) - 1;
 /// Set and tag of a line. Programs don't choose their frames, so that a frame's address is any; the set's bits in
 /// `own` are the line's own. Lines at a distance that leaves these as they are meet in few sets.
 #[inline]
-fn placed(sets: &LruSets, line: u64, own: u64) -> (usize, u32) {
-    let (set, tag) = sets.split(line);
+fn placed(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
+    let all = (1u64 << set_bits) - 1;
+    let (set, tag) = (line & all, (line >> set_bits) as u32);
     let hash = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let mask = ((1u64 << sets.set_bits()) - 1) & !own;
-    (set ^ (hash & mask) as usize, tag)
+    ((set ^ (hash & all & !own)) as usize, tag)
 }
 
 #[cfg(test)]
@@ -142,6 +199,8 @@ mod tests {
     use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    const LRU: Replacement = Replacement::LeastRecentlyUsed;
 
     fn level(lines: u64, ways: u32) -> CacheLevel {
         CacheLevel {
@@ -152,7 +211,7 @@ mod tests {
     }
 
     fn caches() -> Caches {
-        Caches::new([level(2, 2), level(4, 4), level(4096, 8)])
+        Caches::new([level(2, 2), level(4, 4), level(4096, 8)], LRU)
     }
 
     fn load(caches: &mut Caches, line: u64) -> Level {
@@ -177,7 +236,7 @@ mod tests {
     /// How many of so many lines at a distance are still in a level of 2,048 sets of 16 ways, or in one as large again
     /// behind it.
     fn kept(lines: u64, distance: u64, frame: u64) -> [usize; 2] {
-        let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)]);
+        let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)], LRU);
         let all = || (0..lines).map(|n| n * distance);
         let mut load = |line| caches.load(line, frame, 0.0);
         for line in all() {
@@ -207,7 +266,7 @@ mod tests {
 
     #[test]
     fn slices_of_the_last_level_are_chosen_by_the_whole_address() {
-        let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)]);
+        let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)], LRU);
         // 32 slices: 64 KiB apart, lines meet in two sets of each.
         let all = || (0..2048).map(|n| n * 1024);
         let mut load = |line| caches.load(line, HUGE_PAGE_BYTES, 0.0);
@@ -224,7 +283,7 @@ mod tests {
         // 16 sets of 4 ways: a line in every set each 100 cycles.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let kept_for = |cycles: f64| {
-            let mut caches = Caches::new(levels).shared_with(bytes_per_cycle);
+            let mut caches = Caches::new(levels, LRU).shared_with(bytes_per_cycle);
             caches.load(0, BASE_PAGE_BYTES, 1000.0);
             for line in [1, 2, 3] {
                 caches.load(line, BASE_PAGE_BYTES, 1000.0);
@@ -234,7 +293,7 @@ mod tests {
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
         // Who comes back often stays.
-        let mut caches = Caches::new(levels).shared_with(bytes_per_cycle);
+        let mut caches = Caches::new(levels, LRU).shared_with(bytes_per_cycle);
         let mut at = 0.0;
         for visit in 0..1000u32 {
             for line in 0..4 {
@@ -245,6 +304,54 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_last_level_keeps_what_is_come_back_to() {
+        let levels = [level(1, 1), level(2, 2), level(1 << 12, 16)];
+        // A sixteenth of what it holds, used twice, and found again after half as much again as it holds of other lines.
+        let found_again = |last| {
+            let mut caches = Caches::new(levels, last);
+            let mut load = |line| caches.load(line, BASE_PAGE_BYTES, 0.0);
+            for line in (0..256).chain(0..256).chain(1 << 20..(1 << 20) + 6144) {
+                load(line);
+            }
+            (0..256).map(load).filter(|at| *at == Level::L3).count()
+        };
+        assert_eq!(found_again(LRU), 0);
+        assert_eq!(found_again(Replacement::ReReference), 256);
+    }
+
+    #[test]
+    fn what_is_come_back_to_outlasts_three_fills_by_neighbours() {
+        // 16 sets of 16 ways, 4 of them ours: a line of a neighbour's in every set each 100 cycles.
+        let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
+        let found_after = |cycles: f64| {
+            let levels = [level(1, 1), level(2, 2), level(256, 16)];
+            let mut caches =
+                Caches::new(levels, Replacement::ReReference).shared_with(bytes_per_cycle);
+            let mut lap = |at| {
+                let found = (0..64).map(|line| caches.load(line, HUGE_PAGE_BYTES, at));
+                found.filter(|at| *at == Level::L3).count()
+            };
+            for lap_of in 0..4u32 {
+                lap(1000.0 + f64::from(lap_of));
+            }
+            lap(1000.0 + cycles)
+        };
+        let fills = 3.0 * 12.0 * 100.0;
+        assert_eq!(found_after(0.8 * fills), 64);
+        assert_eq!(found_after(1.3 * fills), 0);
+    }
+
+    #[test]
+    fn walks_can_pass_the_first_level() {
+        let mut caches = caches();
+        let beyond = |caches: &mut Caches| caches.load_beyond_first(0, BASE_PAGE_BYTES, 0.0);
+        assert_eq!(beyond(&mut caches), Level::Memory);
+        assert_eq!(beyond(&mut caches), Level::L2);
+        assert_eq!(load(&mut caches, 0), Level::L2, "the first has it since");
+        assert_eq!(load(&mut caches, 0), Level::L1);
+    }
+
     proptest! {
         /// Against lists: sets are those that the address and the frame choose, each with the lines used last.
         #[test]
@@ -252,7 +359,7 @@ mod tests {
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),
         ) {
             let (sets_bits, ways) = (9, 2);
-            let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)]);
+            let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)], LRU);
             // Every set, by the bits that are its lines' own and what is left of the address.
             let mut lists: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             let mut last = None;

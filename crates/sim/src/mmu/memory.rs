@@ -1,6 +1,6 @@
 //! How long loads take: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
-use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level};
+use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level, Replacement};
 use super::slots::Slots;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,12 @@ pub struct MemorySpec {
     /// (1e9) per second: where that can't be kept apart from what is simulated. The fast model knows of none.
     #[serde(default)]
     pub neighbours_gb_per_s: f64,
+    /// Which lines of the last level make room. The fast model knows LRU alone.
+    #[serde(default)]
+    pub last_level: Replacement,
+    /// Page walks ask the second level and not the first, and take none of its buffers. The fast model knows of no first level.
+    #[serde(default)]
+    pub walks_pass_first_level: bool,
 }
 
 /// Neighbouring lines read one after the other before the prefetcher runs ahead.
@@ -49,6 +55,7 @@ pub(crate) struct Memory {
     /// Lines that the L1 cache waits for.
     fill_buffers: Slots<u64>,
     stream: Stream,
+    walks_pass_first_level: bool,
 }
 
 /// The line that the program read last.
@@ -66,7 +73,8 @@ impl Memory {
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
-            caches: Caches::new(spec.caches).shared_with(spec.neighbours_gb_per_s / ghz),
+            caches: Caches::new(spec.caches, spec.last_level)
+                .shared_with(spec.neighbours_gb_per_s / ghz),
             frame_bytes,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
@@ -79,6 +87,7 @@ impl Memory {
                 ready: 0.0,
                 length: 0,
             },
+            walks_pass_first_level: spec.walks_pass_first_level,
         }
     }
 
@@ -118,8 +127,26 @@ impl Memory {
     /// A load of a page walk's at `start`; returns where the line was, and when it is there.
     #[inline]
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
+        if self.walks_pass_first_level {
+            let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
+            let start = self.on_the_channel(level, start);
+            return (level, start + self.latency[level as usize]);
+        }
         let level = self.caches.load(line, BASE_PAGE_BYTES, start);
         (level, self.demanded(line, level, start))
+    }
+
+    /// When a line is asked for that is wanted at `start`.
+    #[inline]
+    fn on_the_channel(&mut self, level: Level, start: f64) -> f64 {
+        if level != Level::Memory {
+            return start;
+        }
+        // A walk's last load is far ahead of the next access. It takes the channel's time, but doesn't keep it
+        // from what is asked for in between.
+        let free = self.channel_free.max(self.entered);
+        self.channel_free = free + self.line_cycles;
+        start.max(free)
     }
 
     #[inline]
@@ -130,14 +157,7 @@ impl Memory {
             return self.fill_buffers.wait(line, hit);
         }
         self.fill_buffers.forget(self.entered);
-        let mut start = start;
-        if level == Level::Memory {
-            // A walk's last load is far ahead of the next access. It takes the channel's time, but doesn't keep it
-            // from what is asked for in between.
-            let free = self.channel_free.max(self.entered);
-            start = start.max(free);
-            self.channel_free = free + self.line_cycles;
-        }
+        let start = self.on_the_channel(level, start);
         let begin = self.fill_buffers.free(start);
         let ready = begin + self.latency[level as usize];
         self.fill_buffers.take(line, begin, ready);
@@ -158,7 +178,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    fn level(lines: u64, latency_cycles: u32) -> CacheLevel {
+    const fn level(lines: u64, latency_cycles: u32) -> CacheLevel {
         CacheLevel {
             bytes: lines * CACHE_LINE_BYTES,
             ways: lines as u32,
@@ -166,19 +186,22 @@ mod tests {
         }
     }
 
-    /// 100 cycles to memory, 10 for a line on the channel, two fill buffers.
     fn memory() -> Memory {
-        let spec = MemorySpec {
-            caches: [level(4, 5), level(8, 14), level(16, 50)],
-            latency_ns: 100.0,
-            bandwidth_gb_per_s: 6.4,
-            fill_buffers: 2,
-            channels: 1,
-            channel_gb_per_s: 6.4,
-            neighbours_gb_per_s: 0.0,
-        };
-        Memory::new(&spec, 1.0, BASE_PAGE_BYTES)
+        Memory::new(&SPEC, 1.0, BASE_PAGE_BYTES)
     }
+
+    /// 100 cycles to memory, 10 for a line on the channel, two fill buffers.
+    const SPEC: MemorySpec = MemorySpec {
+        caches: [level(4, 5), level(8, 14), level(16, 50)],
+        latency_ns: 100.0,
+        bandwidth_gb_per_s: 6.4,
+        fill_buffers: 2,
+        channels: 1,
+        channel_gb_per_s: 6.4,
+        neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
+    };
 
     #[test]
     fn loads_overlap_as_far_as_there_are_fill_buffers() {
@@ -206,6 +229,23 @@ mod tests {
         assert_eq!(memory.load(2000, 0.0), 110.0, "a line's time behind it");
         memory.begin(1000.0);
         assert_eq!(memory.load(3000, 1000.0), 1100.0, "idle since");
+    }
+
+    #[test]
+    fn walks_that_pass_the_first_level_leave_its_buffers() {
+        let spec = MemorySpec {
+            walks_pass_first_level: true,
+            ..SPEC
+        };
+        let mut memory = Memory::new(&spec, 1.0, BASE_PAGE_BYTES);
+        for line in [1000, 2000, 3000] {
+            memory.load_for_walk(line, 0.0);
+        }
+        assert_eq!(memory.load_for_walk(1000, 200.0), (Level::L2, 214.0));
+        // Behind the three on the channel, and no further.
+        assert_eq!(memory.load(4000, 0.0), 130.0);
+        assert_eq!(memory.load(5000, 0.0), 140.0);
+        assert_eq!(memory.load(6000, 0.0), 230.0, "the first buffer is free");
     }
 
     #[test]

@@ -18,6 +18,8 @@
 //! - A set of a cache is chosen by the lowest bits of the physical address. Those within a frame are the
 //!   program's; what is above is any, for programs don't choose their frames, and so is the slice of the last
 //!   level. Strided lines therefore meet in few sets, under huge pages in fewer.
+//! - The last level of a processor that was measured keeps what is used again before what is used once (`rrip.rs`); in
+//!   presets all levels are LRU.
 //! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their nested TLB and
 //!   walk caches, and TLBs hold what one page of either maps.
 //! - A page's access bit is set by a walk, never by a TLB hit.
@@ -51,6 +53,7 @@ mod pattern;
 mod pipeline;
 pub mod presets;
 mod processor;
+mod rrip;
 mod run;
 pub(crate) mod scatter;
 mod slots;
@@ -61,7 +64,7 @@ mod vectors;
 mod walk;
 mod walkers;
 
-pub use caches::{CACHE_LINE_BYTES, CacheLevel};
+pub use caches::{CACHE_LINE_BYTES, CacheLevel, Replacement};
 pub use calibrate::{WalkCosts, calibrate};
 pub use counters::Counters;
 pub use error::MmuError;

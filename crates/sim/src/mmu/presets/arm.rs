@@ -1,5 +1,6 @@
 //! Arm.
 
+use super::super::caches::Replacement;
 use super::super::group::{Group, GroupCondition, Groups};
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
@@ -68,5 +69,7 @@ pub const NEOVERSE_V2: Processor = Processor {
         channels: 32,
         channel_gb_per_s: 17.1,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };

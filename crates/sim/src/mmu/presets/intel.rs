@@ -1,5 +1,6 @@
 //! Intel. None holds neighbouring pages in one entry.
 
+use super::super::caches::Replacement;
 use super::super::group::Groups;
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
@@ -53,6 +54,8 @@ pub const HASWELL: Processor = Processor {
         channels: 4,
         channel_gb_per_s: 17.1,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };
 
@@ -89,6 +92,8 @@ pub const SKYLAKE: Processor = Processor {
         channels: 6,
         channel_gb_per_s: 21.3,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };
 
@@ -129,6 +134,8 @@ pub const ICE_LAKE: Processor = Processor {
         channels: 8,
         channel_gb_per_s: 25.6,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };
 
@@ -163,5 +170,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
         channels: 8,
         channel_gb_per_s: 38.4,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };

@@ -1,5 +1,6 @@
 //! RISC-V.
 
+use super::super::caches::Replacement;
 use super::super::group::{Group, GroupCondition, Groups};
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
@@ -68,5 +69,7 @@ pub const XIANGSHAN: Processor = Processor {
         channels: 4,
         channel_gb_per_s: 25.6,
         neighbours_gb_per_s: 0.0,
+        last_level: Replacement::LeastRecentlyUsed,
+        walks_pass_first_level: false,
     },
 };
