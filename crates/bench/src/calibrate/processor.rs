@@ -2,7 +2,7 @@
 
 use super::Notes;
 use hawkeye_linux::fields::field;
-use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency, Returning};
+use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PageSize, Processor, Replacement, Shape, presets};
@@ -17,6 +17,10 @@ const SHARED_WAYS: u32 = 16;
 const SHARED_WAYS_OF_THREE: u32 = 12;
 /// How often a last level must be filled by others until what was used twice makes room (`mmu/rrip.rs` of the simulator).
 const FILLS: f64 = 3.0;
+
+/// Of lines that a last level does not have, those that it takes when they are read, in per cent, at the least: what is less could not be
+/// told from none.
+const LEAST_TAKEN_PERCENT: u32 = 3;
 
 /// A processor as it was measured.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,14 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     }
     for Latency { bytes, ns } in &core.independent {
         notes.note(name_of("that waits for none", *bytes), "ns", *ns);
+    }
+    let sharing = &core.sharing;
+    let what = "read of a line that nobody has read";
+    notes.note(what, "ns", sharing.gone);
+    notes.note("the same of one that was read once", "ns", sharing.once);
+    notes.note("again and again", "ns", sharing.kept);
+    for (ms, ns) in &sharing.later {
+        notes.note(format!("the last time {ms} ms ago"), "ns", *ns);
     }
     let what = "read of a line on each of 8,192 pages of 4 KiB in huge pages";
     let scattered = notes.note(what, "ns", core.scattered);
@@ -146,12 +158,17 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         let buffers = (far.ns.low / all.ns.low.max(0.1)).round();
         memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     }
-    let middle = (near.ns.low + far.ns.low) / 2.0;
-    memory.last_level = Replacement::ReReference;
     // Ours, come back to again and again, took their part of it.
-    let others = bytes.saturating_sub(near.bytes as u64) as f64;
-    memory.neighbours_gb_per_s =
-        kept_for_ms(&core.returning, middle).map_or(0.0, |ms| FILLS * others / (ms * 1e6));
+    let others = bytes.saturating_sub(core.sharing.bytes as u64) as f64;
+    memory.neighbours_gb_per_s = core
+        .sharing
+        .kept_for_ms()
+        .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
+    if let Some(taken) = core.sharing.taken() {
+        memory.last_level = Replacement::ReReference {
+            taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
+        };
+    }
 }
 
 /// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the
@@ -161,18 +178,6 @@ fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     let middle = (near.ns.low + far.ns.low) / 2.0;
     let held = independent.iter().take_while(|l| l.ns.low <= middle);
     held.last().map(|latency| latency.bytes as u64)
-}
-
-/// How long a line stays in a shared cache that nobody comes back to: when half of the reads find it gone. `None`
-/// where that was never seen.
-fn kept_for_ms(returning: &[Returning], middle_ns: f64) -> Option<f64> {
-    let beyond = returning.iter().position(|after| after.ns > middle_ns)?;
-    let after = returning.get(beyond)?;
-    let Some(before) = beyond.checked_sub(1).and_then(|n| returning.get(n)) else {
-        return Some(after.after_ms);
-    };
-    let part = (middle_ns - before.ns) / (after.ns - before.ns);
-    Some(before.after_ms + part * (after.after_ms - before.after_ms))
 }
 
 /// The TLB's reach, where it is the size of one.
@@ -219,14 +224,5 @@ mod tests {
         let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
         assert_eq!(held_of_shared(&seen), Some(24 << 20));
         assert_eq!(held_of_shared(&[]), None);
-    }
-
-    #[test]
-    fn a_line_is_kept_until_half_of_them_are_gone() {
-        let after = |after_ms, ns| Returning { after_ms, ns };
-        let seen = [after(3.0, 40.0), after(6.0, 60.0), after(16.0, 140.0)];
-        assert_eq!(kept_for_ms(&seen, 100.0), Some(11.0));
-        assert_eq!(kept_for_ms(&seen, 200.0), None, "nobody else is there");
-        assert_eq!(kept_for_ms(&seen, 30.0), Some(3.0));
     }
 }

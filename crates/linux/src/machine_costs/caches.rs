@@ -5,26 +5,28 @@
 //! holds. Of each 128 bytes one line is read, because processors fetch its neighbour as well.
 
 use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
+use super::sharing::{self, Sharing};
 use super::{Spread, turns};
 use crate::error::LinuxError;
 use crate::generator::{below, next_random, worked};
 use serde::Serialize;
 use std::arch::asm;
 use std::fs;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Lines that prefetchers bring together.
-const PAIR: usize = 2 * LINE;
+pub(super) const PAIR: usize = 2 * LINE;
 /// Memory that no cache holds, where it can be had.
 const DATA_BYTES: usize = 2 << 30;
 /// Where the kernel tells of no caches.
 const SHARED_BYTES: usize = 8 << 20;
 /// As many base pages as every first-level TLB holds ...
-const NEAR_BLOCK: usize = 64 * PAGE;
+pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
 /// ... and every second-level one: those since Haswell have 1,024 entries and more.
-const FAR_BLOCK: usize = REGION;
+pub(super) const FAR_BLOCK: usize = REGION;
 /// Pairs of lines in that.
 const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 /// Reads in one turn of a chase.
@@ -38,8 +40,6 @@ const FEW_ADDITIONS: usize = 48;
 const MANY_ADDITIONS: usize = 96;
 /// Pages that no second-level TLB holds, in huge pages that the first level does.
 const SCATTERED_PAGES: usize = 8192;
-/// Steps of work between reads while neighbours drive lines out.
-const WAIT_STEPS: [u32; 6] = [0, 40, 80, 160, 320, 640];
 /// Steps of a multiplication and a rotation, 3 cycles and 1 (Intel since Nehalem, AMD since Zen: Agner Fog, "Instruction
 /// tables").
 const CLOCK_STEPS: u32 = 5_000_000;
@@ -65,15 +65,6 @@ pub struct Latency {
     pub ns: Spread,
 }
 
-/// How much longer reads take the later they come back to their lines, because others use the cache too.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Returning {
-    /// How long it took to come back to a line.
-    pub after_ms: f64,
-    /// A read, without the work between reads.
-    pub ns: f64,
-}
-
 /// One core and its memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct CoreCosts {
@@ -86,8 +77,8 @@ pub struct CoreCosts {
     pub latencies: Vec<Latency>,
     /// Independent reads over ever more memory; the last as above.
     pub independent: Vec<Latency>,
-    /// Over the last but one of these, by how long it took to come back.
-    pub returning: Vec<Returning>,
+    /// Over the last but one of the latencies' footprints.
+    pub sharing: Sharing,
     /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
     pub reach: Spread,
     /// Reading the largest memory in order, in gigabytes (1e9) per second.
@@ -130,12 +121,12 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     shuffle(&mut side_by_side, 1);
     let together = chased(&side_by_side)?;
-    let returning = returning(&memory, shared)?;
+    let sharing = sharing::measure(&memory, shared)?;
     let mut independent = Vec::new();
     // Also half-way to twice as much.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let [ns] = turns(|| Ok([sweep(&memory, bytes, || ())]))?;
+        let [ns] = turns(|| Ok([swept(&memory, bytes, || ())]))?;
         independent.push(Latency { bytes, ns });
     }
     let waited_ns = latencies.last().map_or(0.0, |latency| latency.ns.median);
@@ -147,7 +138,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
         caches,
         latencies,
         independent,
-        returning,
+        sharing,
         reach,
         stream_gb_per_s,
         scattered,
@@ -176,7 +167,7 @@ fn cache_sizes() -> Vec<CacheSize> {
 }
 
 /// The numbers of one line of each pair in so many bytes: one block after the other, in random order within each.
-fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
+pub(super) fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
     let lines = PAIR / LINE;
     let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();
     for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
@@ -208,7 +199,7 @@ fn shuffle(order: &mut [u32], seed: u64) {
 }
 
 /// Has each line of an order hold the offset of the next, and the last that of the first.
-fn link(memory: &Memory, order: &[u32]) {
+pub(super) fn link(memory: &Memory, order: &[u32]) {
     let next = order.iter().cycle().skip(1);
     for (line, next) in order.iter().zip(next) {
         memory.write(*line as usize * LINE, u64::from(*next) * LINE as u64);
@@ -216,11 +207,11 @@ fn link(memory: &Memory, order: &[u32]) {
 }
 
 /// Where a chase through an order begins.
-fn first(order: &[u32]) -> usize {
+pub(super) fn first(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
-fn chase(memory: &Memory, at: &mut usize, reads: usize) -> f64 {
+pub(super) fn chase(memory: &Memory, at: &mut usize, reads: usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..reads {
         *at = memory.read(*at) as usize;
@@ -235,69 +226,33 @@ fn chased_again(memory: &Memory, bytes: usize) -> Result<Spread, LinuxError> {
     link(memory, &order);
     let mut at = first(&order);
     let [ns] = turns(|| {
-        sweep(memory, bytes, || ());
+        swept(memory, bytes, || ());
         Ok([chase(memory, &mut at, order.len())])
     })?;
     Ok(ns)
 }
 
-/// A lap through an order with work between two reads that each waits for: nanoseconds for a read and the work.
-fn chase_slowly(memory: &Memory, order: &[u32], at: &mut usize, steps: u32) -> f64 {
+/// Reads a line of each pair of a range of whole blocks, one block after the other and all of it so many times, where no read
+/// waits for another, and works before each: nanoseconds for one.
+pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl Fn()) -> f64 {
     let begun = Instant::now();
-    for _ in 0..order.len() {
-        let next = memory.read(*at);
-        let mut work = next;
-        for _ in 0..steps {
-            work = worked(work);
-        }
-        // Nobody but us knows that this is `next`.
-        *at = (next ^ work ^ std::hint::black_box(work)) as usize;
-    }
-    nanoseconds(begun) / order.len() as f64
-}
-
-fn returning(memory: &Memory, bytes: usize) -> Result<Vec<Returning>, LinuxError> {
-    // As many reads of so few lines that they stay in the first cache: what the work takes, and a hit.
-    let few = in_blocks(PAGE, PAGE);
-    let all = in_blocks(bytes, FAR_BLOCK);
-    let lap = all.len() as f64;
-    let few: Vec<u32> = few.iter().copied().cycle().take(all.len()).collect();
-    let slowly = |order: &[u32]| -> Result<Vec<f64>, LinuxError> {
-        link(memory, order);
-        let mut at = first(order);
-        let each = WAIT_STEPS.iter().map(|steps| {
-            let [ns] = turns(|| Ok([chase_slowly(memory, order, &mut at, *steps)]))?;
-            Ok(ns.median)
-        });
-        each.collect()
-    };
-    let (work, reads) = (slowly(&few)?, slowly(&all)?);
-    let idle = work.first().copied().unwrap_or(0.0);
-    let each = work.into_iter().zip(reads);
-    Ok(each
-        .map(|(work, read)| Returning {
-            after_ms: read * lap / 1e6,
-            ns: read - work + idle,
-        })
-        .collect())
-}
-
-/// Reads a line of each pair, one block after the other, where no read waits for another, and works before each:
-/// nanoseconds for one.
-fn sweep(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
-    let blocks = bytes / FAR_BLOCK;
-    let laps = (FREE_READS / (blocks * BLOCK_PAIRS)).max(1);
-    let begun = Instant::now();
-    for number in 0..laps * blocks {
-        let block = number % blocks * FAR_BLOCK;
-        let mut x = number as u64;
-        for _ in 0..BLOCK_PAIRS {
-            let pair = next_pair(&mut x);
-            work();
-            std::hint::black_box(memory.read(block + pair * PAIR));
+    for lap in 0..laps {
+        for block in of.clone().step_by(FAR_BLOCK) {
+            let mut x = (lap + block / FAR_BLOCK) as u64;
+            for _ in 0..BLOCK_PAIRS {
+                let pair = next_pair(&mut x);
+                work();
+                std::hint::black_box(memory.read(block + pair * PAIR));
+            }
         }
     }
-    nanoseconds(begun) / (laps * blocks * BLOCK_PAIRS) as f64
+    nanoseconds(begun) / (laps * (of.len() / FAR_BLOCK) * BLOCK_PAIRS) as f64
+}
+
+/// Sweeps through so many bytes, as often as makes enough reads.
+fn swept(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
+    let laps = (FREE_READS / (bytes / PAIR)).max(1);
+    sweep(memory, 0..bytes, laps, work)
 }
 
 /// The next pair of lines of a block, in an order that comes by each once.
@@ -312,8 +267,8 @@ fn next_pair(x: &mut u64) -> usize {
 /// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
 /// reorder buffer does: most instructions of programs write one.
 fn reach(memory: &Memory, read_ns: f64) -> f64 {
-    let few = sweep(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
-    let many = sweep(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
+    let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
+    let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
     read_ns / each_ns.max(f64::MIN_POSITIVE)
 }
@@ -410,16 +365,6 @@ mod tests {
             .collect();
         on.sort_unstable();
         assert!(on.into_iter().eq(0..pages));
-    }
-
-    #[test]
-    fn work_between_reads_leads_nowhere_else() {
-        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
-        let order = in_blocks(REGION, REGION);
-        link(&memory, &order);
-        let mut at = first(&order);
-        chase_slowly(&memory, &order, &mut at, 3);
-        assert_eq!(at, first(&order), "a lap");
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod copying;
 pub mod faults;
 mod memory;
 pub mod sampling;
+pub mod sharing;
 pub mod shoot_down;
 
 use crate::error::LinuxError;

@@ -34,7 +34,10 @@ pub enum Replacement {
     #[default]
     LeastRecentlyUsed,
     /// One that was not used again for long, before those that were (`rrip.rs`).
-    ReReference,
+    ReReference {
+        /// So many of a hundred new lines are taken, and the others pass by.
+        taken_percent: u32,
+    },
 }
 
 /// Where a line was found.
@@ -66,7 +69,9 @@ impl Shared {
     fn new(shape: Shape, replacement: Replacement) -> Self {
         match replacement {
             Replacement::LeastRecentlyUsed => Self::Lru(LruSets::new(shape)),
-            Replacement::ReReference => Self::Rrip(RripSets::new(shape)),
+            Replacement::ReReference { taken_percent } => {
+                Self::Rrip(RripSets::new(shape, taken_percent))
+            }
         }
     }
 
@@ -82,6 +87,17 @@ impl Shared {
         match self {
             Self::Lru(sets) => sets.ways(),
             Self::Rrip(sets) => sets.renewed_after(),
+        }
+    }
+
+    /// Brings a line in that is not there.
+    #[inline]
+    fn fill(&mut self, set: usize, tag: u32) {
+        match self {
+            Self::Lru(sets) => {
+                sets.access(set, tag);
+            }
+            Self::Rrip(sets) => sets.fill(set, tag),
         }
     }
 
@@ -172,7 +188,7 @@ impl Neighbours {
         let new = lines.saturating_sub(told).min(level.renewed_after());
         for line in lines - new..lines {
             // Lines that are in a set at the same time must be told apart, and from what is empty.
-            level.access(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
+            level.fill(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
         }
     }
 }
@@ -201,6 +217,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     const LRU: Replacement = Replacement::LeastRecentlyUsed;
+    const RE_REFERENCE: Replacement = Replacement::ReReference { taken_percent: 100 };
 
     fn level(lines: u64, ways: u32) -> CacheLevel {
         CacheLevel {
@@ -317,7 +334,7 @@ mod tests {
             (0..256).map(load).filter(|at| *at == Level::L3).count()
         };
         assert_eq!(found_again(LRU), 0);
-        assert_eq!(found_again(Replacement::ReReference), 256);
+        assert_eq!(found_again(RE_REFERENCE), 256);
     }
 
     #[test]
@@ -326,8 +343,7 @@ mod tests {
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let found_after = |cycles: f64| {
             let levels = [level(1, 1), level(2, 2), level(256, 16)];
-            let mut caches =
-                Caches::new(levels, Replacement::ReReference).shared_with(bytes_per_cycle);
+            let mut caches = Caches::new(levels, RE_REFERENCE).shared_with(bytes_per_cycle);
             let mut lap = |at| {
                 let found = (0..64).map(|line| caches.load(line, HUGE_PAGE_BYTES, at));
                 found.filter(|at| *at == Level::L3).count()
