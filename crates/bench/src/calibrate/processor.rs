@@ -3,9 +3,12 @@
 use super::Notes;
 use hawkeye_linux::fields::field;
 use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency};
+use hawkeye_linux::machine_costs::sharing::Sharing;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
-use hawkeye_sim::mmu::{CacheLevel, L2Tlb, PageSize, Processor, Replacement, Shape, presets};
+use hawkeye_sim::mmu::{
+    CacheLevel, L2Tlb, MemorySpec, PageSize, Processor, Replacement, Shape, presets,
+};
 
 /// Fill buffers of a core at the most.
 const MOST_BUFFERS: f64 = 64.0;
@@ -36,6 +39,15 @@ pub struct Here {
     pub hosted_by: Option<PageSize>,
 }
 
+impl Here {
+    /// The same while others use its last-level cache as was measured at another time.
+    #[must_use]
+    pub fn shared_as(mut self, sharing: &Sharing) -> Self {
+        share(&mut self.processor.memory, sharing);
+        self
+    }
+}
+
 /// From what was measured.
 pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here {
     let like = nearest(core);
@@ -55,9 +67,13 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let what = "read of a line that nobody has read";
     notes.note(what, "ns", sharing.gone);
     notes.note("the same of one that was read once", "ns", sharing.once);
-    notes.note("again and again", "ns", sharing.kept);
+    notes.note("of one that was read again and again", "ns", sharing.kept);
     for (ms, ns) in &sharing.later {
-        notes.note(format!("the last time {ms} ms ago"), "ns", *ns);
+        notes.note(
+            format!("of one that was, the last time {ms} ms ago"),
+            "ns",
+            *ns,
+        );
     }
     let what = "read of a line on each of 8,192 pages of 4 KiB in huge pages";
     let scattered = notes.note(what, "ns", core.scattered);
@@ -158,13 +174,17 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         let buffers = (far.ns.low / all.ns.low.max(0.1)).round();
         memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     }
+    share(memory, &core.sharing);
+}
+
+/// The last level as others leave it.
+fn share(memory: &mut MemorySpec, sharing: &Sharing) {
     // Ours, come back to again and again, took their part of it.
-    let others = bytes.saturating_sub(core.sharing.bytes as u64) as f64;
-    memory.neighbours_gb_per_s = core
-        .sharing
+    let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
+    memory.neighbours_gb_per_s = sharing
         .kept_for_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
-    if let Some(taken) = core.sharing.taken() {
+    if let Some(taken) = sharing.taken() {
         memory.last_level = Replacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };

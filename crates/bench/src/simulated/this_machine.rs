@@ -10,7 +10,8 @@ use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;
 use crate::live::report::{Report, median};
-use hawkeye_sim::mmu::{MmuError, Pattern, Run, Truth};
+use hawkeye_linux::machine_costs::sharing;
+use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Run, Truth};
 use std::path::Path;
 use std::time::Duration;
 
@@ -110,11 +111,14 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     let here = calibrate::processor()?;
     let mut report = Report::new("this-machine");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
-    let mut alone = here;
-    alone.processor.memory.neighbours_gb_per_s = 0.0;
     for case in &CASES {
+        let before = sharing::measure()?;
         let live = measure(program, case)?;
+        let shared = [before, sharing::measure()?].map(|sharing| here.shared_as(&sharing));
+        let here = between(here, shared);
         let simulated = simulate(&here, case, live.own).map_err(failed)?;
+        let mut alone = here;
+        alone.processor.memory.neighbours_gb_per_s = 0.0;
         let undisturbed = simulate(&alone, case, live.own).map_err(failed)?;
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let by_start: Vec<String> = live.speed_ups.iter().map(|x| format!("{x:.2}")).collect();
@@ -124,10 +128,11 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
             speed_up,
             "x",
             format!(
-                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
+                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours ({:.1} GB/s); base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
                 by_start.join(", "),
                 (predicted / speed_up - 1.0) * 100.0,
                 undisturbed.base.access_ns() / undisturbed.huge.access_ns(),
+                here.processor.memory.neighbours_gb_per_s,
                 live.base,
                 live.huge,
             ),
@@ -142,8 +147,7 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     }
     report.note("The goal is a prediction within 15 % of what is measured.");
     report.note(format!(
-        "Neighbours bring {:.1} GB/s into the last-level cache, of which {} MiB are ours, as measured once before; that changes from minute to minute, and page tables are in it or not.",
-        here.processor.memory.neighbours_gb_per_s,
+        "Neighbours bring so many GB/s into the last-level cache, of which {} MiB are ours: measured before and after each program, as that changes from minute to minute, and page tables are in it or not.",
         here.processor.memory.caches[2].bytes >> 20,
     ));
     report.note(format!(
@@ -197,6 +201,24 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
         huge_percent: least_huge,
         speed_ups,
     })
+}
+
+/// The processor as its neighbours left it between two times.
+fn between(here: Here, [before, after]: [Here; 2]) -> Here {
+    let mut here = here;
+    let [a, b] = [before, after].map(|here| here.processor.memory);
+    here.processor.memory.neighbours_gb_per_s =
+        (a.neighbours_gb_per_s + b.neighbours_gb_per_s) / 2.0;
+    if let (
+        Replacement::ReReference { taken_percent: a },
+        Replacement::ReReference { taken_percent: b },
+    ) = (a.last_level, b.last_level)
+    {
+        here.processor.memory.last_level = Replacement::ReReference {
+            taken_percent: (a + b) / 2,
+        };
+    }
+    here
 }
 
 /// Instructions that the core reaches ahead: until registers run out, of which it has as many as instructions were

@@ -21,8 +21,6 @@ const LINE: usize = 64;
 pub(super) const PAIR: usize = 2 * LINE;
 /// Memory that no cache holds, where it can be had.
 const DATA_BYTES: usize = 2 << 30;
-/// Where the kernel tells of no caches.
-const SHARED_BYTES: usize = 8 << 20;
 /// As many base pages as every first-level TLB holds ...
 pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
 /// ... and every second-level one: those since Haswell have 1,024 entries and more.
@@ -97,9 +95,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let caches = cache_sizes();
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
-    let shared = own
-        .last()
-        .map_or(SHARED_BYTES, |bytes| (4 * bytes).next_power_of_two());
+    let shared = sharing::bytes(&caches);
     let memory = Memory::written(DATA_BYTES, Pages::Huge)?;
     let chased = |order: &[u32]| -> Result<Spread, LinuxError> {
         link(&memory, order);
@@ -121,7 +117,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     shuffle(&mut side_by_side, 1);
     let together = chased(&side_by_side)?;
-    let sharing = sharing::measure(&memory, shared)?;
+    let sharing = sharing::over(&memory, shared)?;
     let mut independent = Vec::new();
     // Also half-way to twice as much.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
@@ -147,7 +143,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
 }
 
 /// `/sys/devices/system/cpu/cpu0/cache`; empty where it isn't there.
-fn cache_sizes() -> Vec<CacheSize> {
+pub(super) fn cache_sizes() -> Vec<CacheSize> {
     let index = |number: u32| {
         let read = |file: &str| {
             let path = format!("/sys/devices/system/cpu/cpu0/cache/index{number}/{file}");

@@ -3,13 +3,17 @@
 //! Last-level caches do not take every line that is read once, and keep what is read again for longer; how they choose is
 //! not published. Both are measured, by a few lines that are read one after the other some time after all were.
 
-use super::caches::{FAR_BLOCK, NEAR_BLOCK, PAIR, chase, first, in_blocks, link, sweep};
-use super::memory::Memory;
+use super::caches::{
+    CacheSize, FAR_BLOCK, NEAR_BLOCK, PAIR, cache_sizes, chase, first, in_blocks, link, sweep,
+};
+use super::memory::{Memory, Pages};
 use super::{Spread, turns};
 use crate::error::LinuxError;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
+/// Where the kernel tells of no caches.
+const UNTOLD_BYTES: usize = 8 << 20;
 /// Read in between, so that nothing is left: more than last-level caches hold.
 const FORGETTING_BYTES: usize = 256 << 20;
 /// After so many sweeps lines are in a cache that takes one of ten that it has not.
@@ -32,8 +36,26 @@ pub struct Sharing {
     pub later: Vec<(f64, Spread)>,
 }
 
-/// Measures, over so much memory, which the core's own caches hold no quarter of.
-pub(super) fn measure(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError> {
+/// Measures, in some seconds.
+///
+/// # Errors
+/// Memory or huge pages that can't be had.
+pub fn measure() -> Result<Sharing, LinuxError> {
+    let bytes = bytes(&cache_sizes());
+    let memory = Memory::written(bytes + FORGETTING_BYTES, Pages::Huge)?;
+    over(&memory, bytes)
+}
+
+/// Memory that only the shared one of these caches holds: four times the core's own or more.
+pub(super) fn bytes(caches: &[CacheSize]) -> usize {
+    let own = caches.iter().rfind(|cache| cache.level <= 2);
+    own.map_or(UNTOLD_BYTES, |own| {
+        (4 * own.bytes as usize).next_power_of_two()
+    })
+}
+
+/// The same with memory that there is already.
+pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError> {
     let order = in_blocks(bytes, NEAR_BLOCK);
     // Of the first of blocks that sweeps go through, so that the core's own caches have it no more.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);

@@ -3,7 +3,7 @@
 //! Re-reference interval prediction of two bits (SRRIP with hit priority: A. Jaleel, K. Theobald, S. Steely, J. Emer, "High
 //! performance cache replacement using re-reference interval prediction", ISCA 2010). Memory that is read once passes
 //! through without driving out page tables, which are come back to. A part of new lines only is taken, at random, if so
-//! wanted: after one read of each, a cache that others fill has some of them and not all (measured on a Zen 5: 30 to 40 of
+//! wanted: after one read of each, a cache that others fill has some of them and not all (measured on a Zen 5: 20 to 40 of
 //! 100, all after 16 reads). Processors' own rules are not published, and differ; those of Intel's last levels since Ivy
 //! Bridge are of this kind (A. Abel, J. Reineke, "nanoBench", ISPASS 2020).
 
