@@ -183,8 +183,10 @@ impl<M: Machine> Manager<M> {
         // The last look before the end finds nobody: it is no footprint of theirs.
         if sum.rss_bytes > 0 {
             self.journal.note_footprint(sum);
-            self.sampling
+            let again = self
+                .sampling
                 .note_growth(now, sum.rss_bytes, &self.settings);
+            self.next_look = again.unwrap_or(self.next_look);
         }
         self.assess_memory(now);
         // What was filled until now is in what was just read.

@@ -4,8 +4,8 @@ use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, NO_HUGE_PAGE, Promoted};
 use hawkeye_policy::{
-    AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, RegionAddr,
-    Spent,
+    AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, Reason,
+    RegionAddr, Spent,
 };
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ impl<M: Machine> Manager<M> {
             }
             let Some(next) = self.next_promotion(now) else {
                 self.budget.give_back();
-                break None;
+                self.sampling.note_nothing_left(now, &self.settings);
+                break Some(self.sampling.due());
             };
             let Promotion {
                 process, region, ..
@@ -183,6 +184,9 @@ impl<M: Machine> Manager<M> {
         }
         match outcome {
             Ok(Promoted::Done(took)) => {
+                if let Reason::Saving { saved_us_per_s, .. } = reason {
+                    self.sampling.note_saving(saved_us_per_s);
+                }
                 self.journal.note(
                     now,
                     Event::Promoted {
@@ -230,7 +234,6 @@ fn promotion_bytes(promotion: &Promotion) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::Reason;
 
     fn bytes(order: PageOrder, present: u16) -> u64 {
         promotion_bytes(&Promotion {

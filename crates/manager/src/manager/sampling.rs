@@ -17,10 +17,15 @@ pub(super) struct Sampling {
     not_before: Duration,
     /// Resident memory at the last window, in bytes.
     rss_then: u64,
-    /// At the last look.
+    /// At the last look, and when that was.
     rss_now: u64,
+    rss_at: Duration,
     /// When a window was last closed.
     last_window: Option<Duration>,
+    /// CPU time that the last window took, of the manager and of the programs.
+    look_cost: Duration,
+    /// What promotions since the last window save, in seconds a second.
+    saved_cores: f64,
     stretched: Option<StretchedBy>,
     /// Windows opened so far.
     windows: usize,
@@ -44,11 +49,15 @@ const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 
 /// A program that has grown is left alone for so many windows after the last.
 const REST: u32 = 5;
-/// What was not seen of a large process is looked at so many windows after, at the soonest.
+/// What was not seen of a large process, or not well, is looked at so many windows after, at the soonest.
 const MORE_AFTER: u32 = 3;
 
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
+/// What grows by no more than this share of itself a second has stopped growing.
+const GROWS_PER_S: f64 = 1.0 / 64.0;
+/// So soon it is seen whether a program that was there before still grows.
+const SOON: Duration = Duration::from_millis(100);
 /// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
 const POPULATION_PERIOD: Duration = Duration::from_secs(10);
 
@@ -63,7 +72,10 @@ impl Sampling {
             not_before: Duration::ZERO,
             rss_then: 0,
             rss_now: 0,
+            rss_at: Duration::ZERO,
             last_window: None,
+            look_cost: Duration::ZERO,
+            saved_cores: 0.0,
             stretched: None,
             windows: 0,
         }
@@ -86,10 +98,18 @@ impl Sampling {
 
     /// A program that has grown a good deal since its last sample, and has stopped growing, is sampled
     /// ahead of its time: one that has just started would wait a whole period otherwise. While it
-    /// still grows, what is accessed is just what is being filled.
-    pub(super) fn note_growth(&mut self, now: Duration, rss_bytes: u64, settings: &Settings) {
-        let settled = self.rss_now > 0 && rss_bytes <= self.rss_now + self.rss_now / 64;
-        self.rss_now = rss_bytes;
+    /// still grows, what is accessed is just what is being filled. Returns when to look again, where that should be soon.
+    pub(super) fn note_growth(
+        &mut self,
+        now: Duration,
+        rss_bytes: u64,
+        settings: &Settings,
+    ) -> Option<Duration> {
+        let first = self.rss_now == 0;
+        let since_s = now.saturating_sub(self.rss_at).as_secs_f64();
+        let more_bytes = rss_bytes.saturating_sub(self.rss_now) as f64;
+        let settled = !first && more_bytes <= rss_bytes as f64 * GROWS_PER_S * since_s;
+        (self.rss_now, self.rss_at) = (rss_bytes, now);
         let grown = rss_bytes > self.rss_then + self.rss_then / 2 + GROWTH_BYTES;
         let rested = self
             .last_window
@@ -98,6 +118,28 @@ impl Sampling {
             if grown && settled && rested {
                 *next = (*next).min(now.max(self.not_before));
             }
+        }
+        // It was there before we were.
+        (first && grown).then(|| now + SOON)
+    }
+
+    /// A promotion that saves so many microseconds a second was carried out.
+    pub(super) fn note_saving(&mut self, saved_us_per_s: f64) {
+        self.saved_cores += saved_us_per_s / 1e6;
+    }
+
+    /// All that was worth a promotion is huge. One look does not show all of it: the next one is not
+    /// put off where as much as the last one found would pay for it sooner than it is due.
+    pub(super) fn note_nothing_left(&mut self, now: Duration, settings: &Settings) {
+        let (State::Idle { next }, Some(last)) = (&mut self.state, self.last_window) else {
+            return;
+        };
+        let soonest = now
+            .max(self.not_before)
+            .max(last + settings.window * MORE_AFTER);
+        let earlier_s = next.saturating_sub(soonest).as_secs_f64();
+        if self.saved_cores * earlier_s > self.look_cost.as_secs_f64() {
+            *next = soonest;
         }
     }
 
@@ -257,7 +299,7 @@ impl<M: Machine> Manager<M> {
         else {
             return;
         };
-        let more_to_see = self.observe(now, &open);
+        let (more_to_see, programs_cost) = self.observe(now, &open);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
         let needs = self.policy.needs();
         let base = if !needs.accesses() {
@@ -283,10 +325,13 @@ impl<M: Machine> Manager<M> {
         };
         self.sampling.rss_then = self.sampling.rss_now;
         self.sampling.last_window = Some(now);
+        self.sampling.look_cost = cost + programs_cost;
+        self.sampling.saved_cores = 0.0;
     }
 
-    /// Reads the processes and shows them to all who decide. Returns whether one of them is worth another look soon.
-    fn observe(&mut self, now: Duration, processes: &[ProcessId]) -> bool {
+    /// Reads the processes and shows them to all who decide. Returns whether one of them is worth another look soon, and what the
+    /// window cost them.
+    fn observe(&mut self, now: Duration, processes: &[ProcessId]) -> (bool, Duration) {
         let observation = self.read(now, processes);
         for sample in &observation.processes {
             let event = Event::Sampled {
@@ -300,7 +345,7 @@ impl<M: Machine> Manager<M> {
             self.huge_limits.observe(sample);
         }
         let each = self.machine.first_touch_cost();
-        let touches = observation.processes.iter().map(|s| s.first_touches).sum();
+        let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
         self.sampling.slowdown.note_touches(now, touches, each);
         self.drop_postponed();
         self.policy.observe(&observation);
@@ -315,7 +360,7 @@ impl<M: Machine> Manager<M> {
         let more_to_see = observation.processes.iter().any(worth);
         self.viewing.keep(observation);
         self.choose_fault_sizes(now);
-        more_to_see
+        (more_to_see, each.mul_f64(touches as f64))
     }
 
     fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {

@@ -29,19 +29,19 @@ fn the_same_seed_gives_the_same_on_any_number_of_threads() {
 /// System, seconds, overhead in per cent, MiB under huge pages, faults, promotions.
 const GOLDEN: &str = "
 linux-4k         64.72  6.61   0 32768  0
-linux            62.21  3.06 128 32768 64
-linux-async      62.21  3.06 128 32768 64
+linux            62.15  2.96 128 32768 64
+linux-async      62.15  2.96 128 32768 64
 linux-mthp-64kb  64.64  6.61   0  2048  0
-linux-mthp       62.13  3.06 128   128 64
+linux-mthp       62.06  2.97 128   128 64
 freebsd          64.72  6.61   0 32768  0
 ingens           62.15  2.96 128 32768 64
 ingens-90        62.15  2.96 128 32768 64
 ingens-50        62.15  2.96 128 32768 64
 hawkeye-4k       64.69  6.61   0 32768  0
-hawkeye-g        60.58  0.68 128 32768 64
-hawkeye-pmu      60.58  0.68 118 32768 59
-hawkeye          61.40  1.58  24 32768 12
-hawkeye-sizes    61.40  1.58  24 32768 12
+hawkeye-g        60.52  0.58 128 32768 64
+hawkeye-pmu      60.52  0.58 118 32768 59
+hawkeye          61.35  1.50  24 32768 12
+hawkeye-sizes    61.35  1.50  24 32768 12
 unzeroed-4k      64.69  6.61   0 32768  0
 unzeroed         60.01  0.00 128    64  0
 ";

@@ -5,6 +5,7 @@ mod common;
 mod budgets;
 mod ingens;
 mod kept_limits;
+mod looks;
 mod memory;
 mod order;
 mod overhead;
