@@ -1,8 +1,8 @@
 //! The MMU model as a whole: counters, access bits and time of whole runs.
 
 use hawkeye_sim::mmu::{
-    Counters, L1Tlb, MmuError, NEOVERSE_V2, PROCESSORS, PageSize, Pattern, Processor, Run, SKYLAKE,
-    Shape, Truth, WalkCosts, ZEN_4, calibrate,
+    Counters, L1Tlb, LatencyShape, MmuError, NEOVERSE_V2, PROCESSORS, PageSize, Pattern, Processor,
+    Run, SKYLAKE, Shape, Truth, WalkCosts, ZEN_4, calibrate,
 };
 use std::time::Duration;
 
@@ -300,6 +300,28 @@ fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> Outcome {
     };
     let (often, seldom) = (dearer(Pattern::RANDOM)?, dearer(Pattern::CHASE)?);
     assert!(often < 1.1 && seldom > 1.1, "{often}, {seldom}");
+    Ok(())
+}
+
+/// A tenth of the reads take five times as long as the others. Those that wait for each other take their mean, whatever the order;
+/// of those under way together all wait for the longest before them.
+#[test]
+fn where_latency_varies_reads_overlap_less() -> Outcome {
+    let mut varied = SKYLAKE;
+    let latencies = (0..1000).map(|n| if n % 10 == 0 { 5.0 } else { 1.0 });
+    varied.memory.latency_shape = LatencyShape::of(latencies.collect());
+    let slower = |pattern| -> Result<f64, MmuError> {
+        let read_ns = |processor| -> Result<f64, MmuError> {
+            let huge = Truth::measure(processor, pattern, GIB, 200_000, 1)?.huge;
+            Ok(huge.access_ns())
+        };
+        Ok(read_ns(&varied)? / read_ns(&SKYLAKE)?)
+    };
+    let (alone, together) = (slower(Pattern::CHASE)?, slower(Pattern::RANDOM)?);
+    assert!(
+        (alone - 1.0).abs() < 0.02 && together > 1.2,
+        "{alone}, {together}"
+    );
     Ok(())
 }
 

@@ -2,12 +2,13 @@
 
 use super::Notes;
 use hawkeye_linux::fields::field;
+use hawkeye_linux::machine_costs::Spread;
 use hawkeye_linux::machine_costs::caches::{CacheSize, CoreCosts, Latency};
 use hawkeye_linux::machine_costs::sharing::Sharing;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::{
-    CacheLevel, L2Tlb, MemorySpec, PageSize, Processor, Replacement, Shape, presets,
+    CacheLevel, L2Tlb, LatencyShape, MemorySpec, PageSize, Processor, Replacement, Shape, presets,
 };
 
 /// Fill buffers of a core at the most.
@@ -83,7 +84,24 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let hosted_by = in_pieces.then_some(PageSize::Base);
     // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
-    let reach = notes.note("instructions ahead of a read", "", core.reach);
+    let singles = &core.overlap.singles;
+    let part = |percent: usize| singles.get(singles.len() * percent / 100);
+    if let (Some(low), Some(median), Some(high)) = (part(10), part(50), part(90)) {
+        let spread = Spread {
+            median: *median,
+            low: *low,
+            high: *high,
+            turns: singles.len(),
+        };
+        let what = "single reads of memory, without the fastest and the slowest tenth";
+        notes.note(what, "ns", spread);
+    }
+    notes.note(
+        "chains of reads that overlap, of 32",
+        "",
+        core.overlap.at_once,
+    );
+    let reach = notes.note("instructions ahead of a read", "", core.overlap.reach);
     made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
@@ -169,11 +187,9 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
         latency_cycles: cycles(near_ns),
     };
     memory.caches = [own(l1, 1), own(l2, 2), l3];
-    // As many lines are under way as are waited for at once.
-    if let Some(all) = core.independent.last() {
-        let buffers = (far.ns.low / all.ns.low.max(0.1)).round();
-        memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
-    }
+    memory.latency_shape = LatencyShape::of(core.overlap.singles.clone());
+    let buffers = core.overlap.at_once.median.round();
+    memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     share(memory, &core.sharing);
 }
 

@@ -1,7 +1,7 @@
 //! This machine's own speed-ups by huge pages, beside what the calibrated simulator predicts of them.
 //!
 //! The processor is simulated as `calibrate` measured it. What a program does beside reading memory is measured too: the
-//! same program over 2 MiB, where neither caches nor translation hold it up. Of the programs nothing else is known than their
+//! same instructions over 2 MiB, where neither caches nor translation hold them up. Of the programs nothing else is known than their
 //! instructions for each read, and nothing is fitted to how fast they are.
 
 use crate::calibrate::{self, Here};
@@ -21,13 +21,15 @@ const MIB: u64 = 2048;
 const SMALL_MIB: u64 = 2;
 /// Each program is started so often: which frames it gets decides on what is in one set of a cache with what.
 const STARTS: usize = 3;
-const TURNS: usize = 2;
+const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
 
 /// A program, and its accesses as a pattern.
 struct Case {
     name: &'static str,
     words: &'static str,
+    /// The same instructions over little memory. Far reads at a distance would meet in a few sets of each cache there.
+    little: &'static str,
     pattern: fn(u32) -> Pattern,
     /// Instructions for each read, counted by single steps through some thousand reads of an optimised build; with them the core's
     /// reach ahead is what limits overlap.
@@ -43,6 +45,7 @@ const CASES: [Case; 5] = [
     Case {
         name: "random",
         words: "random",
+        little: "random",
         pattern: |instructions| Pattern::Random { instructions },
         instructions: 28,
         registers: 13,
@@ -51,6 +54,7 @@ const CASES: [Case; 5] = [
     Case {
         name: "zipf",
         words: "zipf",
+        little: "zipf",
         pattern: |instructions| Pattern::Zipf {
             theta: 0.99,
             instructions,
@@ -62,6 +66,7 @@ const CASES: [Case; 5] = [
     Case {
         name: "sequential",
         words: "sequential",
+        little: "sequential",
         pattern: |instructions| Pattern::Stride {
             bytes: 8,
             instructions,
@@ -73,6 +78,7 @@ const CASES: [Case; 5] = [
     Case {
         name: "stride 64 KiB",
         words: "stride --stride-bytes 65536",
+        little: "sequential",
         pattern: |instructions| Pattern::Stride {
             bytes: 64 << 10,
             instructions,
@@ -84,6 +90,7 @@ const CASES: [Case; 5] = [
     Case {
         name: "pointer chase",
         words: "chase",
+        little: "chase",
         pattern: |instructions| Pattern::Chase { instructions },
         instructions: 9,
         registers: 9,
@@ -164,17 +171,17 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
 }
 
 fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
-    let start = |mib, pages| {
-        let words = format!("{} --mib {mib} --pages {pages}", case.words);
+    let start = |words, mib, pages| {
+        let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader(program, &words)
     };
     let mut reads: [Vec<f64>; 3] = Default::default();
     let mut least_huge = 100.0f64;
     let mut speed_ups = Vec::new();
     for _ in 0..STARTS {
-        let mut base = start(MIB, "base")?;
-        let mut huge = start(MIB, "huge")?;
-        let mut small = start(SMALL_MIB, "huge")?;
+        let mut base = start(case.words, MIB, "base")?;
+        let mut huge = start(case.words, MIB, "huge")?;
+        let mut small = start(case.little, SMALL_MIB, "huge")?;
         least_huge = least_huge.min(huge_percent(huge.pid())?);
         let mut now: [Vec<f64>; 3] = Default::default();
         // The first turn of each only warms caches up.

@@ -5,12 +5,12 @@
 //! holds. Of each 128 bytes one line is read, because processors fetch its neighbour as well.
 
 use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
+use super::overlap::{self, Overlap};
 use super::sharing::{self, Sharing};
 use super::{Spread, turns};
 use crate::error::LinuxError;
 use crate::generator::{below, next_random, worked};
 use serde::Serialize;
-use std::arch::asm;
 use std::fs;
 use std::ops::Range;
 use std::time::Instant;
@@ -31,11 +31,6 @@ const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.
 const FREE_READS: usize = 500_000;
-/// Memory over which it is measured how far the core reaches ahead: as much as no cache holds.
-const REACH_BYTES: usize = 512 << 20;
-/// Instructions between reads: even the more of them leave some reads under way at once, on cores since Skylake.
-const FEW_ADDITIONS: usize = 48;
-const MANY_ADDITIONS: usize = 96;
 /// Pages that no second-level TLB holds, in huge pages that the first level does.
 const SCATTERED_PAGES: usize = 8192;
 /// Steps of a multiplication and a rotation, 3 cycles and 1 (Intel since Nehalem, AMD since Zen: Agner Fog, "Instruction
@@ -77,8 +72,8 @@ pub struct CoreCosts {
     pub independent: Vec<Latency>,
     /// Over the last but one of the latencies' footprints.
     pub sharing: Sharing,
-    /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
-    pub reach: Spread,
+    /// Over the last.
+    pub overlap: Overlap,
     /// Reading the largest memory in order, in gigabytes (1e9) per second.
     pub stream_gb_per_s: Spread,
     /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages ...
@@ -111,8 +106,13 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let ns = chased_again(&memory, shared)?;
     latencies.push(Latency { bytes: shared, ns });
     let bytes = DATA_BYTES;
-    let ns = chased(&in_blocks(bytes, FAR_BLOCK))?;
+    let order = in_blocks(bytes, FAR_BLOCK);
+    let ns = chased(&order)?;
     latencies.push(Latency { bytes, ns });
+    // A block that was not read by then.
+    let block = order[order.len() / 2..].iter().take(BLOCK_PAIRS);
+    let block: Vec<usize> = block.map(|line| *line as usize * LINE).collect();
+    let overlap = overlap::along(&memory, &block, ns.median)?;
     let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
     shuffle(&mut side_by_side, 1);
@@ -125,8 +125,6 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
         let [ns] = turns(|| Ok([swept(&memory, bytes, || ())]))?;
         independent.push(Latency { bytes, ns });
     }
-    let waited_ns = latencies.last().map_or(0.0, |latency| latency.ns.median);
-    let [reach] = turns(|| Ok([reach(&memory, waited_ns)]))?;
     let [stream_gb_per_s] = turns(|| Ok([stream(&memory)]))?;
     let [ghz] = turns(|| Ok([clock()]))?;
     Ok(CoreCosts {
@@ -135,7 +133,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
         latencies,
         independent,
         sharing,
-        reach,
+        overlap,
         stream_gb_per_s,
         scattered,
         together,
@@ -246,7 +244,7 @@ pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl F
 }
 
 /// Sweeps through so many bytes, as often as makes enough reads.
-fn swept(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
+pub(super) fn swept(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
     sweep(memory, 0..bytes, laps, work)
 }
@@ -257,43 +255,6 @@ fn next_pair(x: &mut u64) -> usize {
     // A generator of full period below a power of two; its lowest bits alone are no random order.
     *x = next_random(*x) % BLOCK_PAIRS as u64;
     (*x ^ (*x >> 7)) as usize
-}
-
-/// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
-/// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
-/// reorder buffer does: most instructions of programs write one.
-fn reach(memory: &Memory, read_ns: f64) -> f64 {
-    let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
-    let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
-    let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
-    read_ns / each_ns.max(f64::MIN_POSITIVE)
-}
-
-/// So many instructions. Without constants: what is added of these needs no register of its own on Golden Cove.
-#[inline(always)]
-fn additions<const COUNT: usize>() {
-    // SAFETY: registers of its own are all that it changes.
-    unsafe {
-        asm!(
-            // What was in them may be what is read.
-            "xor {a:e}, {a:e}",
-            "xor {b:e}, {b:e}",
-            "xor {c:e}, {c:e}",
-            "xor {d:e}, {d:e}",
-            ".rept {quarter}",
-            "add {a}, {b}",
-            "add {b}, {c}",
-            "add {c}, {d}",
-            "add {d}, {a}",
-            ".endr",
-            quarter = const COUNT / 4,
-            a = out(reg) _,
-            b = out(reg) _,
-            c = out(reg) _,
-            d = out(reg) _,
-            options(nomem, nostack),
-        );
-    }
 }
 
 fn stream(memory: &Memory) -> f64 {

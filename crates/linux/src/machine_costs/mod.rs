@@ -10,6 +10,7 @@ pub mod changing;
 pub mod copying;
 pub mod faults;
 mod memory;
+pub mod overlap;
 pub mod sampling;
 pub mod sharing;
 pub mod shoot_down;

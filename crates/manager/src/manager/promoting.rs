@@ -52,9 +52,10 @@ impl<M: Machine> Manager<M> {
                 Err(Spent::Total { .. }) => break None,
                 Err(Spent::Rate { ready_at }) => break Some(ready_at),
             }
-            let Some(next) = self.next_promotion(now) else {
+            let next = self.next_promotion(now);
+            self.note_best_left(now, next.as_ref());
+            let Some(next) = next else {
                 self.budget.give_back();
-                self.sampling.note_nothing_left(now, &self.settings);
                 break Some(self.sampling.due());
             };
             let Promotion {
@@ -86,6 +87,17 @@ impl<M: Machine> Manager<M> {
                 shortages: 0,
             })
         })
+    }
+
+    /// Tells when to look what is left: policies that don't say what a promotion saves look once a period.
+    fn note_best_left(&mut self, now: Duration, next: Option<&Next>) {
+        let saved_us_per_s = match next.map(|next| &next.promotion.reason) {
+            None => 0.0,
+            Some(Reason::Saving { saved_us_per_s, .. }) => *saved_us_per_s,
+            Some(_) => return,
+        };
+        self.sampling
+            .note_best_left(now, saved_us_per_s, &self.settings);
     }
 
     /// What is to be tried again is chosen anew from what a policy is about to see.

@@ -24,11 +24,18 @@ pub(super) struct Sampling {
     last_window: Option<Duration>,
     /// CPU time that the last window took, of the manager and of the programs.
     look_cost: Duration,
-    /// What promotions since the last window save, in seconds a second.
-    saved_cores: f64,
+    /// What promotions since the last window save.
+    saved: MeanSaving,
     stretched: Option<StretchedBy>,
     /// Windows opened so far.
     windows: usize,
+}
+
+/// Promotions, and what they save.
+#[derive(Clone, Copy, Default)]
+struct MeanSaving {
+    sum_us_per_s: f64,
+    promotions: u32,
 }
 
 enum State {
@@ -51,6 +58,9 @@ const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 const REST: u32 = 5;
 /// What was not seen of a large process, or not well, is looked at so many windows after, at the soonest.
 const MORE_AFTER: u32 = 3;
+
+/// What saves less than this share of what others saved on average is much poorer.
+const POORER: f64 = 0.5;
 
 /// Growth that is worth a sample ahead of time: half as much again, and this much.
 const GROWTH_BYTES: u64 = 32 << 20;
@@ -75,7 +85,7 @@ impl Sampling {
             rss_at: Duration::ZERO,
             last_window: None,
             look_cost: Duration::ZERO,
-            saved_cores: 0.0,
+            saved: MeanSaving::default(),
             stretched: None,
             windows: 0,
         }
@@ -125,20 +135,28 @@ impl Sampling {
 
     /// A promotion that saves so many microseconds a second was carried out.
     pub(super) fn note_saving(&mut self, saved_us_per_s: f64) {
-        self.saved_cores += saved_us_per_s / 1e6;
+        self.saved.sum_us_per_s += saved_us_per_s;
+        self.saved.promotions += 1;
     }
 
-    /// All that was worth a promotion is huge. One look does not show all of it: the next one is not
-    /// put off where as much as the last one found would pay for it sooner than it is due.
-    pub(super) fn note_nothing_left(&mut self, now: Duration, settings: &Settings) {
+    /// The best promotion that is left saves so much, 0 where there is none. One look does not show all that is hot: where what is
+    /// left is much poorer than what the last one found, the next is not put off, if as much again would pay for it before it is due.
+    pub(super) fn note_best_left(
+        &mut self,
+        now: Duration,
+        saved_us_per_s: f64,
+        settings: &Settings,
+    ) {
         let (State::Idle { next }, Some(last)) = (&mut self.state, self.last_window) else {
             return;
         };
         let soonest = now
             .max(self.not_before)
             .max(last + settings.window * MORE_AFTER);
-        let earlier_s = next.saturating_sub(soonest).as_secs_f64();
-        if self.saved_cores * earlier_s > self.look_cost.as_secs_f64() {
+        let found = self.saved;
+        let poorer = saved_us_per_s * f64::from(found.promotions) < found.sum_us_per_s * POORER;
+        let earlier_us = next.saturating_sub(soonest).as_secs_f64() * found.sum_us_per_s;
+        if poorer && earlier_us > self.look_cost.as_secs_f64() * 1e6 {
             *next = soonest;
         }
     }
@@ -326,7 +344,7 @@ impl<M: Machine> Manager<M> {
         self.sampling.rss_then = self.sampling.rss_now;
         self.sampling.last_window = Some(now);
         self.sampling.look_cost = cost + programs_cost;
-        self.sampling.saved_cores = 0.0;
+        self.sampling.saved = MeanSaving::default();
     }
 
     /// Reads the processes and shows them to all who decide. Returns whether one of them is worth another look soon, and what the

@@ -1,6 +1,7 @@
 //! How long loads take: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
 use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level, Replacement};
+use super::latency::{Latencies, LatencyShape};
 use super::slots::Slots;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,11 @@ use serde::{Deserialize, Serialize};
 pub struct MemorySpec {
     /// L1, L2 and L3. What a core can use of a shared one is all of it: it runs alone.
     pub caches: [CacheLevel; 3],
-    /// From the start of a load to its data where no cache has it, in nanoseconds.
+    /// From the start of a load to its data where no cache has it, in nanoseconds, on average.
     pub latency_ns: f64,
+    /// How that varies. The fast model knows the average alone.
+    #[serde(default)]
+    pub latency_shape: LatencyShape,
     /// What one core can read in a stream, in gigabytes (1e9) per second.
     pub bandwidth_gb_per_s: f64,
     /// Lines that the L1 cache can be waiting for ("line-fill buffers").
@@ -45,7 +49,10 @@ pub(crate) struct Memory {
     caches: Caches,
     /// What is in one piece of physical memory, of the program's.
     frame_bytes: u64,
+    /// Of each level, and of memory on average.
     latency: [f64; 4],
+    /// Of memory.
+    latencies: Latencies,
     /// The channel's time for one line.
     line_cycles: f64,
     /// When the channel has passed on all that was asked for, if it was asked at once.
@@ -77,6 +84,7 @@ impl Memory {
                 .shared_with(spec.neighbours_gb_per_s / ghz),
             frame_bytes,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
+            latencies: Latencies::new(spec.latency_ns * ghz, spec.latency_shape),
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
             entered: 0.0,
@@ -130,10 +138,19 @@ impl Memory {
         if self.walks_pass_first_level {
             let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
             let start = self.on_the_channel(level, start);
-            return (level, start + self.latency[level as usize]);
+            return (level, start + self.takes(level));
         }
         let level = self.caches.load(line, BASE_PAGE_BYTES, start);
         (level, self.demanded(line, level, start))
+    }
+
+    /// From the start of a load to its data.
+    #[inline]
+    fn takes(&mut self, level: Level) -> f64 {
+        match level {
+            Level::Memory => self.latencies.draw(),
+            level => self.latency[level as usize],
+        }
     }
 
     /// When a line is asked for that is wanted at `start`.
@@ -159,7 +176,7 @@ impl Memory {
         self.fill_buffers.forget(self.entered);
         let start = self.on_the_channel(level, start);
         let begin = self.fill_buffers.free(start);
-        let ready = begin + self.latency[level as usize];
+        let ready = begin + self.takes(level);
         self.fill_buffers.take(line, begin, ready);
         ready
     }
@@ -194,6 +211,7 @@ mod tests {
     const SPEC: MemorySpec = MemorySpec {
         caches: [level(4, 5), level(8, 14), level(16, 50)],
         latency_ns: 100.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 6.4,
         fill_buffers: 2,
         channels: 1,

@@ -136,6 +136,11 @@ impl Processor {
                 "over 0 and finite",
             ),
             (
+                memory.latency_shape.is_possible(),
+                "how its memory's latency varies",
+                "over 0 per cent each",
+            ),
+            (
                 neighbours.is_finite() && neighbours >= 0.0,
                 "what its neighbours bring into the last level",
                 "at least 0 and finite",

@@ -2,6 +2,7 @@
 
 use super::super::caches::Replacement;
 use super::super::group::{Group, GroupCondition, Groups};
+use super::super::latency::LatencyShape;
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
 use super::super::processor::Processor;
@@ -60,6 +61,7 @@ pub const ZEN_4: Processor = Processor {
             cache(32 * MIB, 16, 50),
         ],
         latency_ns: 105.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
         // DDR5-4800.

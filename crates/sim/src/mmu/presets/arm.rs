@@ -2,6 +2,7 @@
 
 use super::super::caches::Replacement;
 use super::super::group::{Group, GroupCondition, Groups};
+use super::super::latency::LatencyShape;
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
 use super::super::processor::Processor;
@@ -63,6 +64,7 @@ pub const NEOVERSE_V2: Processor = Processor {
             cache(112 * MIB, 14, 90),
         ],
         latency_ns: 120.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
         // LPDDR5X: 546 GB/s in all.

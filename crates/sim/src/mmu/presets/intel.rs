@@ -2,6 +2,7 @@
 
 use super::super::caches::Replacement;
 use super::super::group::Groups;
+use super::super::latency::LatencyShape;
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
 use super::super::processor::Processor;
@@ -48,6 +49,7 @@ pub const HASWELL: Processor = Processor {
             cache(30 * MIB, 15, 50),
         ],
         latency_ns: 90.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 11.0,
         fill_buffers: 10,
         // DDR4-2133.
@@ -86,6 +88,7 @@ pub const SKYLAKE: Processor = Processor {
             cache(22 * MIB, 11, 68),
         ],
         latency_ns: 90.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 12,
         // DDR4-2666.
@@ -128,6 +131,7 @@ pub const ICE_LAKE: Processor = Processor {
             cache(24 * MIB, 12, 72),
         ],
         latency_ns: 90.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 12,
         // DDR4-3200.
@@ -164,6 +168,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
             cache(60 * MIB, 15, 110),
         ],
         latency_ns: 115.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 16,
         // DDR5-4800.

@@ -2,6 +2,7 @@
 
 use super::super::caches::Replacement;
 use super::super::group::{Group, GroupCondition, Groups};
+use super::super::latency::LatencyShape;
 use super::super::lru::Shape;
 use super::super::memory::MemorySpec;
 use super::super::processor::Processor;
@@ -63,6 +64,7 @@ pub const XIANGSHAN: Processor = Processor {
             cache(16 * MIB, 16, 50),
         ],
         latency_ns: 105.0,
+        latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 16,
         // DDR4-3200.
