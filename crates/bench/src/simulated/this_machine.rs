@@ -118,11 +118,14 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     let here = calibrate::processor()?;
     let mut report = Report::new("this-machine");
     let failed = |error: MmuError| BenchError::Impossible(error.to_string());
+    let mut shared = vec![here.shared_as(&sharing::measure()?)];
+    let mut seen = Vec::new();
     for case in &CASES {
-        let before = sharing::measure()?;
-        let live = measure(program, case)?;
-        let shared = [before, sharing::measure()?].map(|sharing| here.shared_as(&sharing));
-        let here = between(here, shared);
+        seen.push((case, measure(program, case)?));
+        shared.push(here.shared_as(&sharing::measure()?));
+    }
+    let here = on_average(here, &shared);
+    for (case, live) in seen {
         let simulated = simulate(&here, case, live.own).map_err(failed)?;
         let mut alone = here;
         alone.processor.memory.neighbours_gb_per_s = 0.0;
@@ -135,11 +138,10 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
             speed_up,
             "x",
             format!(
-                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours ({:.1} GB/s); base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
+                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
                 by_start.join(", "),
                 (predicted / speed_up - 1.0) * 100.0,
                 undisturbed.base.access_ns() / undisturbed.huge.access_ns(),
-                here.processor.memory.neighbours_gb_per_s,
                 live.base,
                 live.huge,
             ),
@@ -153,9 +155,14 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
         }
     }
     report.note("The goal is a prediction within 15 % of what is measured.");
+    let rates = shared
+        .iter()
+        .map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
     report.note(format!(
-        "Neighbours bring so many GB/s into the last-level cache, of which {} MiB are ours: measured before and after each program, as that changes from minute to minute, and page tables are in it or not.",
+        "Neighbours bring {:.1} GB/s into the last-level cache, of which {} MiB are ours: the median of looks before, between and after the programs ({}).",
+        here.processor.memory.neighbours_gb_per_s,
         here.processor.memory.caches[2].bytes >> 20,
+        rates.collect::<Vec<String>>().join(", "),
     ));
     report.note(format!(
         "{MIB} MiB each, base pages and huge pages in turn, started {STARTS} times, median of {TURNS} turns of {} s each by CPU time. Processor as measured, else like {}{}.",
@@ -210,19 +217,19 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
     })
 }
 
-/// The processor as its neighbours left it between two times.
-fn between(here: Here, [before, after]: [Here; 2]) -> Here {
-    let mut here = here;
-    let [a, b] = [before, after].map(|here| here.processor.memory);
-    here.processor.memory.neighbours_gb_per_s =
-        (a.neighbours_gb_per_s + b.neighbours_gb_per_s) / 2.0;
-    if let (
-        Replacement::ReReference { taken_percent: a },
-        Replacement::ReReference { taken_percent: b },
-    ) = (a.last_level, b.last_level)
-    {
+/// The processor as its neighbours leave it: one look differs from the next by more than what they do changes.
+fn on_average(mut here: Here, looks: &[Here]) -> Here {
+    let memories = looks.iter().map(|look| look.processor.memory);
+    let rates = memories.clone().map(|memory| memory.neighbours_gb_per_s);
+    let taken = memories.filter_map(|memory| match memory.last_level {
+        Replacement::ReReference { taken_percent } => Some(f64::from(taken_percent)),
+        Replacement::LeastRecentlyUsed => None,
+    });
+    let taken: Vec<f64> = taken.collect();
+    here.processor.memory.neighbours_gb_per_s = median(&rates.collect::<Vec<f64>>());
+    if !taken.is_empty() {
         here.processor.memory.last_level = Replacement::ReReference {
-            taken_percent: (a + b) / 2,
+            taken_percent: median(&taken).round() as u32,
         };
     }
     here

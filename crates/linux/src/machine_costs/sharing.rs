@@ -46,12 +46,18 @@ pub fn measure() -> Result<Sharing, LinuxError> {
     over(&memory, bytes)
 }
 
-/// Memory that only the shared one of these caches holds: four times the core's own or more.
+/// Memory that only the shared one of these caches holds: a quarter of it, but four to eight times the core's own, so that it
+/// takes about as much room there as page tables of gigabytes.
 pub(super) fn bytes(caches: &[CacheSize]) -> usize {
-    let own = caches.iter().rfind(|cache| cache.level <= 2);
-    own.map_or(UNTOLD_BYTES, |own| {
-        (4 * own.bytes as usize).next_power_of_two()
-    })
+    let size = |wanted: fn(u32) -> bool| {
+        let cache = caches.iter().rfind(|cache| wanted(cache.level));
+        cache.map(|cache| (cache.bytes as usize).next_power_of_two())
+    };
+    let Some(own) = size(|level| level <= 2) else {
+        return UNTOLD_BYTES;
+    };
+    let quarter = size(|level| level > 2).map_or(0, |shared| shared / 4);
+    quarter.clamp(4 * own, 8 * own)
 }
 
 /// The same with memory that there is already.
@@ -132,6 +138,20 @@ mod tests {
             kept: spread(20.0),
             later: later.iter().map(|(ms, ns)| (*ms, spread(*ns))).collect(),
         }
+    }
+
+    #[test]
+    fn what_is_measured_over_is_in_the_shared_cache_alone() {
+        let cache = |level, mib| CacheSize {
+            level,
+            bytes: mib << 20,
+            ways: 16,
+        };
+        assert_eq!(bytes(&[cache(2, 1), cache(3, 32)]), 8 << 20);
+        assert_eq!(bytes(&[cache(2, 1), cache(3, 8)]), 4 << 20);
+        assert_eq!(bytes(&[cache(2, 2), cache(3, 105)]), 16 << 20);
+        assert_eq!(bytes(&[cache(2, 1)]), 4 << 20);
+        assert_eq!(bytes(&[]), UNTOLD_BYTES);
     }
 
     #[test]
