@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_over_is_in_the_shared_cache_alone() {
-        let cache = |level, mib| CacheSize {
+        let cache = |level, mib: u64| CacheSize {
             level,
             bytes: mib << 20,
             ways: 16,
