@@ -2,7 +2,8 @@
 # apply.sh VERSION             makes target/kernel/VERSION/patched of .../source (fetch-source.sh) and the series in patches/VERSION;
 #                              files whose contents stay keep their time, so that building again is short
 # apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it touches; without VERSION, each series;
-#                              one whose source Debian has no more is skipped, and said to be
+#                              one whose source Debian has no more is skipped, and said to be, as is one that does not apply
+#                              to a source that is newer than the one it was made for (patches/VERSION/made-for)
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -47,8 +48,17 @@ check() {
     return
   fi
   [ $status -eq 0 ] || return $status
-  apply "$1" "$work/$1"
-  echo "apply: $1: $(patches "$1" | wc -l) patches apply to linux-source $(cat "$here/../target/kernel/$1/linux-source.version")"
+  local source made_for
+  source=$(cat "$here/../target/kernel/$1/linux-source.version")
+  made_for=$(cat "$here/patches/$1/made-for")
+  if apply "$1" "$work/$1"; then
+    echo "apply: $1: $(patches "$1" | wc -l) patches apply to linux-source $source"
+  elif dpkg --compare-versions "$source" gt "$made_for"; then
+    # The archive moves on by itself; what is here has not become wrong by that.
+    echo "SKIPPED apply: $1: made for linux-source $made_for, does not apply to $source, which the archive has now"
+  else
+    return 1
+  fi
 }
 
 work=$(mktemp -d)
