@@ -141,6 +141,18 @@ pub fn thread_cpu() -> Duration {
     time.map_or(Duration::ZERO, Duration::from)
 }
 
+/// How long ago a process began; `Duration::MAX` where that can't be told.
+pub fn age(process: ProcessId) -> Duration {
+    let ticks = procfs::ticks_per_second().max(1) as f64;
+    let started_s = process.start_ticks as f64 / ticks;
+    let up_s = std::fs::read_to_string("/proc/uptime")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    up_s.map_or(Duration::MAX, |up_s| {
+        Duration::try_from_secs_f64((up_s - started_s).max(0.0)).unwrap_or(Duration::MAX)
+    })
+}
+
 /// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
 pub fn owner(pid: u32) -> Option<u32> {
     Process::new(pid as i32).and_then(|p| p.uid()).ok()

@@ -117,6 +117,7 @@ mod tests {
     use crate::terms::Terms;
     use crate::testing::{huge, process};
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
         ProcessSample {
@@ -129,6 +130,7 @@ mod tests {
             overhead: None,
             walks_seen: 1.0,
             cpu_cores: 1.0,
+            age: Duration::MAX,
             terms: Terms {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
                 rule: Some(rule),

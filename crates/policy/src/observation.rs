@@ -101,6 +101,8 @@ pub struct ProcessSample {
     pub walks_seen: f64,
     /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
     pub cpu_cores: f64,
+    /// How long ago it began; `Duration::MAX` where that isn't known.
+    pub age: Duration,
     /// What the machine's rules say about it.
     pub terms: Terms,
 }
@@ -118,6 +120,7 @@ impl ProcessSample {
             overhead: None,
             walks_seen: 1.0,
             cpu_cores: 1.0,
+            age: Duration::MAX,
             terms: Terms::default(),
         }
     }

@@ -58,6 +58,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
                 overhead: None,
                 walks_seen: 1.0,
                 cpu_cores: 1.0,
+                age: Duration::MAX,
                 outside: OutsideRegions::default(),
                 faults: None,
                 terms: Terms::default(),

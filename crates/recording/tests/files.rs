@@ -53,6 +53,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
         overhead: (pid % 2 == 0).then_some(exact),
         walks_seen: 1.0,
         cpu_cores: 0.75,
+        age: Duration::MAX,
         terms: Terms::default(),
     }
 }

@@ -177,7 +177,7 @@ impl Machine for SimMachine {
         let regions = sampled.walk(sampled.cleared);
         let overhead = sampled.overhead_percent(&costs);
         let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
-        let terms = sampled.terms;
+        let (terms, arrived) = (sampled.terms, sampled.arrives);
         let source = if sampled.cleared {
             CoverageSource::AccessBits
         } else {
@@ -199,6 +199,7 @@ impl Machine for SimMachine {
             overhead,
             walks_seen: 1.0,
             cpu_cores: 1.0,
+            age: self.now.saturating_sub(arrived),
             terms,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::{Executable, Learned, Record};
 use crate::page_sizes::SizeSeen;
+use crate::process::age;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -214,18 +215,6 @@ impl Page {
             .collect();
         Some(record)
     }
-}
-
-/// How long a process has been there; for ever, where that can't be told.
-fn age(process: ProcessId) -> Duration {
-    let ticks = procfs::ticks_per_second().max(1) as f64;
-    let started_s = process.start_ticks as f64 / ticks;
-    let up_s = std::fs::read_to_string("/proc/uptime")
-        .ok()
-        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    up_s.map_or(Duration::MAX, |up_s| {
-        Duration::try_from_secs_f64((up_s - started_s).max(0.0)).unwrap_or(Duration::MAX)
-    })
 }
 
 #[cfg(test)]

@@ -191,6 +191,7 @@ impl Sampler {
             overhead: member.walks.overhead,
             walks_seen,
             cpu_cores: member.walks.cpu_cores.unwrap_or(1.0),
+            age: crate::process::age(process),
             terms: Terms::default(),
         })
     }

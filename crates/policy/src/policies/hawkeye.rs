@@ -20,9 +20,20 @@ use std::time::Duration;
 pub struct HawkeyeSettings {
     /// How a region's page walks are averaged over windows.
     pub average: CoverageAverage,
-    /// Within which time a promotion must have saved the CPU time that it costs, and how far ahead it is reckoned what memory should be
-    /// given at first touches (over 0).
+    /// Within which time at most a promotion must have saved the CPU time that it costs, and how far ahead it is reckoned what memory
+    /// should be given at first touches (over 0).
     pub horizon: Duration,
+}
+
+impl HawkeyeSettings {
+    /// A promotion in a process that has just begun has so long to pay.
+    const YOUNG: Duration = Duration::from_secs(60);
+
+    /// Within which time a promotion must have paid in a process of this age: as long as that is, for of those that have run for so long
+    /// half run for as long again (M. Harchol-Balter and A. Downey, SIGMETRICS 1996).
+    fn horizon_at(&self, age: Duration) -> Duration {
+        age.max(Self::YOUNG).min(self.horizon)
+    }
 }
 
 impl Default for HawkeyeSettings {
@@ -41,7 +52,7 @@ impl Default for HawkeyeSettings {
 ///   the share that the region has in its page walks. Where these can't be seen by region, coverage
 ///   stands in.
 /// - What it costs: what the last promotions took, on average. A region is left alone when it
-///   would not have saved that within the horizon.
+///   would not have saved that within as long as the process has been there: at least a minute, at most the horizon.
 /// - What a promotion saves is taken off the process's overhead at once, until the next
 ///   observation tells. Under [`MIN_OVERHEAD_PERCENT`](super::HawkeyePmu::MIN_OVERHEAD_PERCENT), or under what its rule says, the
 ///   process is left alone.
@@ -119,8 +130,8 @@ impl Policy for Hawkeye {
     }
 
     fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
-        let (costs, horizon) = (&self.costs, self.settings.horizon);
-        let best = |member: &Member| member.best(costs, horizon);
+        let costs = &self.costs;
+        let best = |member: &Member| member.best(costs);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
         let process = self
             .members
@@ -177,12 +188,12 @@ impl Policy for Hawkeye {
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.of(candidate.order).as_secs_f64();
-        let pays = member.saving(candidate) * self.settings.horizon.as_secs_f64() >= cost_s;
+        let pays = member.saving(candidate) * member.horizon.as_secs_f64() >= cost_s;
         Some(Waiting {
             reason: self.reason(member, candidate)?,
             ahead: ahead as u64,
             passed_over: (!pays).then(|| {
-                let most_s = self.settings.horizon.as_secs();
+                let most_s = member.horizon.as_secs();
                 format!("its promotion would not pay for itself within {most_s} s")
             }),
         })

@@ -1,5 +1,6 @@
 //! From marks to rates, and from rates to overhead.
 
+use super::chance::{Count, expected_rates};
 use super::costs::{FootprintCosts, WalkCosts, WalkRates};
 use super::plan::READS_AFTER;
 use super::shape::{PageBits, Shape};
@@ -328,17 +329,31 @@ impl Estimator {
 
     fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<(RegionAddr, u32)> {
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
-        let of = |reads: &[RegionRead]| {
-            let (pages_per_s, shape) = newly_touched(reads, residence_s)?;
-            let walks = f64::from(shape.scattered)
+        let cost = |shape: &Shape| {
+            f64::from(shape.scattered)
                 + f64::from(shape.strided) * weight(costs.strided_ns)
-                + f64::from(shape.streamed) * weight(costs.streamed_ns);
-            Some(per(walks, f64::from(shape.touched())) * pages_per_s)
+                + f64::from(shape.streamed) * weight(costs.streamed_ns)
         };
-        let mut walks: Vec<_> = self
-            .reads
-            .iter()
-            .filter_map(|(region, reads)| Some((*region, of(reads)? as u32)))
+        let seen = self.reads.iter().filter_map(|(region, reads)| {
+            let (count, shape) = newly_touched(reads, residence_s)?;
+            Some((*region, count, shape))
+        });
+        let seen: Vec<(RegionAddr, Count, Shape)> = seen.collect();
+        let touched = |shape: &Shape| f64::from(shape.touched());
+        // Those in which nothing was touched are like the rest.
+        let all = seen.iter().map(|(_, _, shape)| shape);
+        let cost_of_all = per(all.clone().map(cost).sum(), all.map(touched).sum());
+        let counts: Vec<Count> = seen.iter().map(|(_, count, _)| *count).collect();
+        let expected = seen.iter().zip(expected_rates(&counts));
+        let mut walks: Vec<_> = expected
+            .map(|((region, _, shape), rate)| {
+                let cost = if shape.touched() > 0 {
+                    cost(shape) / touched(shape)
+                } else {
+                    cost_of_all
+                };
+                (*region, (rate * cost) as u32)
+            })
             .collect();
         walks.sort_unstable();
         walks
@@ -346,8 +361,8 @@ impl Estimator {
 }
 
 /// Of one region's reads in order: pages that are touched first when a translation that was used right after the clear would have left the
-/// TLB, per second of CPU time; and how they lie. Pages in use all the time are touched before, and are no walks, however soon they are seen.
-fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(f64, Shape)> {
+/// TLB; and how all touched ones lie. Pages in use all the time are touched before, and are no walks, however soon they are seen.
+fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(Count, Shape)> {
     /// New pages that tell a rate to a quarter.
     const ENOUGH: f64 = 16.0;
     /// With so many touched there are not many left that could be new.
@@ -360,7 +375,11 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(f64, Shape)>
     let new = |to: &RegionRead| f64::from(to.shape.touched()) - known;
     let tells = |to: &&RegionRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
-    Some((per(new(to).max(0.0), to.cpu_s - from_s), to.shape))
+    let count = Count {
+        touches: new(to).max(0.0),
+        over_s: to.cpu_s - from_s,
+    };
+    Some((count, to.shape))
 }
 
 /// Pages of a region that were touched by then: between two reads, or the clear and the first, as if they had come evenly.

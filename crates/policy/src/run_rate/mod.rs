@@ -9,9 +9,10 @@
 //! (it intercepts each first touch) can be seen, and the process hardly notices.
 //!
 //! What is marked is told apart by how it lies ([`shape`]): streams of neighbours, strides, and
-//! scattered pages have walks of different cost ([`costs`]), measured on the machine at start-up. [`estimate`] puts
-//! it together.
+//! scattered pages have walks of different cost ([`costs`]), measured on the machine at start-up. What chance adds to the
+//! counts of single regions is told from what is theirs (`chance`). [`estimate`] puts it together.
 
+mod chance;
 pub mod costs;
 pub mod estimate;
 pub mod plan;

@@ -110,6 +110,7 @@ impl Program {
             cpu_cores: window
                 .as_ref()
                 .map_or(1.0, |w| w.busy_ns / lasted_ns(w).max(1.0)),
+            age: now.saturating_sub(self.arrives),
             terms: Terms::default(),
         };
         // Coverage since the window was *started*: another read goes on with it.

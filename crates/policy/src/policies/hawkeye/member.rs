@@ -40,6 +40,8 @@ pub(super) struct Member {
     /// Of what promotions could save of its overhead, what those since have left, in per cent.
     pub(super) left_percent: f64,
     cpu_cores: f64,
+    /// Within which time a promotion must have paid.
+    pub(super) horizon: Duration,
     pub(super) terms: Terms,
     pub(super) last_turn: u64,
     /// Its page faults when they were last counted.
@@ -89,7 +91,7 @@ impl Member {
 
     /// What the heaviest that waits would save for each second that its promotion costs, by the process's weight. `None` when
     /// nothing of it is worth its promotion.
-    pub(super) fn best(&self, costs: &Costs, horizon: Duration) -> Option<f64> {
+    pub(super) fn best(&self, costs: &Costs) -> Option<f64> {
         let least = self.terms.least_gain_percent();
         if self.left_percent.is_nan() || self.left_percent < least {
             return None;
@@ -97,7 +99,7 @@ impl Member {
         let heaviest = self.waiting.last()?;
         let cost = costs.of(heaviest.order).as_secs_f64();
         let saving = self.saving(heaviest);
-        let pays = saving * horizon.as_secs_f64() >= cost;
+        let pays = saving * self.horizon.as_secs_f64() >= cost;
         pays.then_some(saving / cost * self.terms.weight)
     }
 }
@@ -162,6 +164,7 @@ impl Seen<'_> {
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
+            horizon: self.settings.horizon_at(sample.age),
             terms: sample.terms,
             last_turn,
             faults: sample.faults.map(|faults| (self.at, faults)),

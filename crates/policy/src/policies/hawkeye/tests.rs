@@ -131,6 +131,28 @@ fn a_promotion_must_pay_for_itself() {
 }
 
 #[test]
+fn a_process_is_taken_to_go_on_for_as_long_as_it_has_been_there() {
+    let promoted = |age_s, weight| {
+        let mut policy = policy();
+        for _ in 0..100 {
+            policy.settle(process(9), region(0), Some(Duration::from_millis(5)));
+        }
+        // Half of one core over 10,000 regions: 50 us/s each, which are 5 ms after 100 s; and one worth that in no time.
+        let mut regions: Vec<_> = (1..10_000).map(|i| walking(i, 100)).collect();
+        regions.push(walking(10_000, weight));
+        let mut observed = round(&[(Some(50.0), regions)]);
+        observed.processes[0].age = Duration::from_secs(age_s);
+        policy.observe(&observed);
+        drain(&mut policy).len()
+    };
+    assert_eq!(promoted(1, 1000), 1);
+    assert_eq!(promoted(1, 100), 0);
+    assert_eq!(promoted(90, 100), 0);
+    assert!(promoted(110, 100) > 9000);
+    assert!(promoted(1_000_000, 100) > 9000);
+}
+
+#[test]
 fn idle_programs_save_nothing() {
     let mut policy = policy();
     let mut observed = round(&[

@@ -196,7 +196,8 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
         }
     };
     let reads: Vec<_> = reads.iter().map(read).collect();
-    newly_touched(&reads, residence_us * 1e-6).map_or(0.0, |(per_s, _)| per_s)
+    newly_touched(&reads, residence_us * 1e-6)
+        .map_or(0.0, |(count, _)| per(count.touches, count.over_s))
 }
 
 #[test]

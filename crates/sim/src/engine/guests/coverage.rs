@@ -123,6 +123,7 @@ impl Guest {
             } else {
                 1.0
             },
+            age: now,
             terms: Terms::default(),
         }
     }

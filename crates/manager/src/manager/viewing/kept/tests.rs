@@ -28,6 +28,7 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
         overhead: None,
         walks_seen: 1.0,
         cpu_cores: 1.0,
+        age: Duration::MAX,
         terms: Terms::default(),
     };
     Observation {

@@ -1,0 +1,231 @@
+//! What rates are behind counts that came by chance.
+//!
+//! A region that is touched 50 times a second shows one touch in a window of 20 ms, or none, or four. Of thousands of such regions those
+//! that chance favoured would be taken for the best. How often the others were touched tells how far a count is to be believed: by the
+//! distribution of rates that makes all counts together most likely (J. Kiefer and J. Wolfowitz, 1956; found by expectation and
+//! maximisation, N. Laird, 1978), each count's rate is what is to be expected (H. Robbins, 1956).
+
+use std::collections::BTreeMap;
+
+/// Touches of one region that were counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Count {
+    /// How many; parts of one where it was reckoned what a read would have shown.
+    pub(super) touches: f64,
+    /// In which time, in seconds of CPU time.
+    pub(super) over_s: f64,
+}
+
+impl Count {
+    fn rate(self) -> f64 {
+        if self.over_s > 0.0 {
+            self.touches / self.over_s
+        } else {
+            0.0
+        }
+    }
+
+    /// Chance is 12 % at most here, and such a count speaks for itself.
+    fn is_certain(self) -> bool {
+        self.touches >= 64.0
+    }
+}
+
+/// Touches a second that are to be expected of each count's region, in the order of `counts`. Regions that were not touched are taken to
+/// be touched at times, as those are that were touched once.
+pub(super) fn expected_rates(counts: &[Count]) -> Vec<f64> {
+    let by_chance = |count: &&Count| count.over_s > 0.0 && !count.is_certain();
+    let mut alike: BTreeMap<Alike, Counted> = BTreeMap::new();
+    for count in counts.iter().filter(by_chance) {
+        let counted = alike.entry(Alike::of(*count)).or_default();
+        counted.regions += 1.0;
+        counted.touches += count.touches;
+        counted.over_s += count.over_s;
+    }
+    expect(alike.values_mut());
+    let rate = |count: &Count| match alike.get(&Alike::of(*count)) {
+        Some(counted) if by_chance(&count) => counted.expected,
+        _ => count.rate(),
+    };
+    counts.iter().map(rate).collect()
+}
+
+/// Counts that tell the same: of as many touches in about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    touches: u32,
+    /// Its logarithm, in steps of a tenth.
+    over: i32,
+}
+
+impl Alike {
+    fn of(count: Count) -> Self {
+        Self {
+            touches: count.touches.round() as u32,
+            over: (count.over_s.ln() * 10.0).round() as i32,
+        }
+    }
+}
+
+/// All counts that tell the same.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    regions: f64,
+    /// Of all together.
+    touches: f64,
+    over_s: f64,
+    /// Touches of one in a second.
+    expected: f64,
+    /// How likely each of the rates makes such a count, beside the likeliest of them.
+    likely: Vec<f64>,
+}
+
+/// Neighbours among the rates that are reckoned with differ by this factor.
+const STEP: f64 = 1.2;
+/// More bring rates closer to the counts than these are worth.
+const ITERATIONS: usize = 60;
+
+fn expect<'c>(counted: impl Iterator<Item = &'c mut Counted>) {
+    let mut counted: Vec<_> = counted.collect();
+    let rates = rates(&counted);
+    for at in &mut counted {
+        at.likely = likelihoods(at, &rates);
+    }
+    let regions: f64 = counted.iter().map(|at| at.regions).sum();
+    let mut share = vec![1.0 / rates.len() as f64; rates.len()];
+    for _ in 0..ITERATIONS {
+        let mut next = vec![0.0; rates.len()];
+        for at in &counted {
+            let all: f64 = at.likely.iter().zip(&share).map(|(l, s)| l * s).sum();
+            for ((next, likely), share) in next.iter_mut().zip(&at.likely).zip(&share) {
+                *next += at.regions / regions * likely * share / all;
+            }
+        }
+        share = next;
+    }
+    for at in &mut counted {
+        let parts = || at.likely.iter().zip(&share).map(|(l, s)| l * s);
+        let touched: f64 = parts().zip(&rates).map(|(part, rate)| part * rate).sum();
+        at.expected = touched / parts().sum::<f64>();
+    }
+}
+
+/// None, and from what would hardly ever show to twice the highest.
+fn rates(counted: &[&mut Counted]) -> Vec<f64> {
+    let longest_s = counted.iter().map(|at| at.over_s / at.regions);
+    let lowest = 0.1 / longest_s.fold(f64::MIN_POSITIVE, f64::max);
+    let highest = counted.iter().map(|at| at.touches / at.over_s);
+    let highest = 2.0 * highest.fold(0.0, f64::max);
+    let steps = if highest > 0.0 {
+        ((highest / lowest).ln() / STEP.ln()).max(0.0) as i32 + 1
+    } else {
+        0
+    };
+    let above = (0..steps).map(|step| lowest * STEP.powi(step));
+    std::iter::once(0.0).chain(above).collect()
+}
+
+/// By Poisson's distribution.
+fn likelihoods(at: &Counted, rates: &[f64]) -> Vec<f64> {
+    let (touches, over_s) = (at.touches / at.regions, at.over_s / at.regions);
+    let logarithm = |rate: f64| match (touches > 0.0, rate > 0.0) {
+        (true, true) => touches * (rate * over_s).ln() - rate * over_s,
+        (true, false) => f64::NEG_INFINITY,
+        (false, _) => -rate * over_s,
+    };
+    let all: Vec<f64> = rates.iter().map(|rate| logarithm(*rate)).collect();
+    let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    all.into_iter().map(|one| (one - most).exp()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Counts over this time of regions with these rates, by a small generator.
+    fn counts(rates: impl Iterator<Item = f64>, over_s: f64) -> Vec<Count> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut uniform = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        rates
+            .map(|rate| {
+                // As many as exponential gaps fit into the time.
+                let (mut touches, mut at_s) = (0.0, 0.0);
+                loop {
+                    at_s -= uniform().max(f64::MIN_POSITIVE).ln() / rate;
+                    if at_s > over_s {
+                        break Count { touches, over_s };
+                    }
+                    touches += 1.0;
+                }
+            })
+            .collect()
+    }
+
+    fn highest(rates: &[f64]) -> f64 {
+        rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn chance_does_not_make_a_cold_region_worth_more() {
+        let (hot, cold) = (350, 3200);
+        let rates = (0..hot + cold).map(|n| if n < hot { 1100.0 } else { 90.0 });
+        let counts = counts(rates, 0.024);
+        let counted: Vec<f64> = counts.iter().map(|count| count.rate()).collect();
+        let expected = expected_rates(&counts);
+        // The luckiest cold region was counted at nearly four times its rate.
+        let luckiest = highest(&counted[hot..]);
+        assert!(luckiest > 300.0, "{luckiest}");
+        let luckiest = highest(&expected[hot..]);
+        assert!(luckiest < 180.0, "{luckiest}");
+        let hot = expected[..hot].iter().copied();
+        let lowest = hot.fold(f64::INFINITY, f64::min);
+        assert!(lowest > 600.0, "{lowest}");
+    }
+
+    #[test]
+    fn where_all_are_alike_each_has_its_share() {
+        // One in five is touched at all.
+        let counts = counts(std::iter::repeat_n(10.0, 2000), 0.02);
+        let expected = expected_rates(&counts);
+        // Of the counts, the lowest is 0 and the highest is above 100.
+        assert!(expected.iter().all(|rate| *rate > 7.0));
+        assert!(highest(&expected) < 30.0, "{}", highest(&expected));
+    }
+
+    #[test]
+    fn many_touches_speak_for_themselves() {
+        let of = |touches| Count {
+            touches,
+            over_s: 0.01,
+        };
+        let expected = expected_rates(&[of(0.0), of(0.0), of(400.0)]);
+        assert_eq!(expected, [0.0, 0.0, 40_000.0]);
+        assert_eq!(expected_rates(&[]), []);
+    }
+
+    proptest! {
+        /// Nothing is lost, and nobody is passed by one who was touched less in the same time.
+        #[test]
+        fn the_order_stays(counts in prop::collection::vec((0.0..200.0f64, 0.0..0.05f64), 0..60)) {
+            let counts: Vec<Count> = counts
+                .into_iter()
+                .map(|(touches, over_s)| Count { touches, over_s })
+                .collect();
+            let expected = expected_rates(&counts);
+            prop_assert!(expected.iter().all(|rate| rate.is_finite() && *rate >= 0.0));
+            let same: Vec<Count> = counts.iter().map(|c| Count { over_s: 0.01, ..*c }).collect();
+            let mut both: Vec<_> = same.iter().zip(expected_rates(&same)).collect();
+            both.sort_by(|a, b| a.0.touches.total_cmp(&b.0.touches));
+            for pair in both.windows(2) {
+                let close = pair[1].1 >= pair[0].1 * 0.9;
+                prop_assert!(close, "{pair:?}");
+            }
+        }
+    }
+}
