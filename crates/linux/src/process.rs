@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use nix::time::ClockId;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use procfs::process::Process;
 use std::collections::BTreeSet;
@@ -144,13 +144,12 @@ pub fn thread_cpu() -> Duration {
 /// How long ago a process began; `Duration::MAX` where that can't be told.
 pub fn age(process: ProcessId) -> Duration {
     let ticks = procfs::ticks_per_second().max(1) as f64;
-    let started_s = process.start_ticks as f64 / ticks;
-    let up_s = std::fs::read_to_string("/proc/uptime")
-        .ok()
-        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    up_s.map_or(Duration::MAX, |up_s| {
-        Duration::try_from_secs_f64((up_s - started_s).max(0.0)).unwrap_or(Duration::MAX)
-    })
+    let started = Duration::try_from_secs_f64(process.start_ticks as f64 / ticks);
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME);
+    match (started, now) {
+        (Ok(started), Ok(now)) => Duration::from(now).saturating_sub(started),
+        _ => Duration::MAX,
+    }
 }
 
 /// Effective user, or root where the process lets nobody look into it; `None` if it is gone.

@@ -4,10 +4,9 @@ use crate::census::{Census, Sighting, Sweep};
 use crate::error::LinuxError;
 use crate::execs::Execs;
 use crate::identity::{UserNames, identify};
-use crate::process::thread_cpu;
-use hawkeye_policy::{Identity, Rules, Selection, Terms, Verdict};
+use crate::process::{self, thread_cpu};
+use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -271,16 +270,14 @@ fn room(descriptors: u64, each: usize) -> usize {
     (left / each.max(1)).max(1)
 }
 
-/// Time since a process was started.
+/// Time since a process was started; `None` where it has ended.
 fn age(pid: u32) -> Option<Duration> {
     let stat = procfs::process::Process::new(pid as i32)
         .ok()?
         .stat()
         .ok()?;
-    let started = stat.starttime as f64 / procfs::ticks_per_second() as f64;
-    let started = Duration::try_from_secs_f64(started).ok()?;
-    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
-    Some(Duration::from(now).saturating_sub(started))
+    let start_ticks = stat.starttime;
+    Some(process::age(ProcessId { pid, start_ticks }))
 }
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ pub struct RegionSample {
     /// The size of the pages that map it, or most of what is present; [`PageOrder::HUGE`] or more where one page
     /// maps all of the region. Where a machine can't tell sizes below that apart they count as base pages.
     pub order: PageOrder,
-    /// Page walks that accesses to the region cause, per second of the process's CPU time; 0 where
-    /// none were seen or none were looked for.
+    /// Page walks that accesses to the region are expected to cause, per second of the process's CPU time, by what was seen of it and of
+    /// others like it; 0 where it was not touched or none were looked for.
     pub walks_per_s: u32,
 }
 

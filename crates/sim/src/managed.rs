@@ -10,8 +10,10 @@ use hawkeye_policy::{
 };
 use std::time::Duration;
 
-/// What a promotion is refused with when there is no free huge frame.
-const NO_FRAME: &str = "EBUSY";
+/// What a promotion is refused with when there is no free huge frame, and when there is, but not for the process's group
+/// (`madvise_collapse_errno`, mm/khugepaged.c).
+const NO_FRAME: &str = "ENOMEM";
+const NOT_FOR_GROUP: &str = "EBUSY";
 
 impl SimMachine {
     fn alive(&self, id: ProcessId) -> Result<&SimProcess, MachineError> {
@@ -58,8 +60,11 @@ impl SimMachine {
             return Ok(Promoted::Freed);
         }
         // The new frame is there before the old pages are given back.
-        if self.room(process.group.as_deref()) < HUGE_PAGE_BYTES {
+        if self.room(None) < HUGE_PAGE_BYTES {
             return Err(refused(NO_FRAME));
+        }
+        if self.room(process.group.as_deref()) < HUGE_PAGE_BYTES {
+            return Err(refused(NOT_FOR_GROUP));
         }
         if let Some(process) = self.alive_mut(id) {
             process.change_region(address, |region| i32::from(region.collapse()));

@@ -168,17 +168,17 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
         ..regions(2, 400, Backing::Base)
     })?;
     let process = machine.start(regions(2, 400, Backing::Base))?;
-    let busy = |process| {
+    let refused = |process, errno| {
         Err(MachineError::Refused {
             call: "collapse",
             process,
-            errno: "EBUSY",
+            errno,
         })
     };
     // 800 of 1024 pages are in use in the group; 1600 of 2560 on the machine.
     assert_eq!(
         machine.promote(grouped, region(0), PageOrder::HUGE, 400),
-        busy(grouped)
+        refused(grouped, "EBUSY")
     );
     assert!(matches!(
         machine.promote(process, region(0), PageOrder::HUGE, 400),
@@ -191,7 +191,7 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
     machine.wait_until(machine.now());
     assert_eq!(
         machine.promote(process, region(1), PageOrder::HUGE, 400),
-        busy(process)
+        refused(process, "ENOMEM")
     );
     Ok(())
 }

@@ -102,7 +102,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Memory in use: pages touched within {} ms before, while under base pages; how much of it is huge is looked at after each turn. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Half of the gain: by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). Saved: time under base pages for the work done more, a promotion.",
+        "Programs started while {}, watched while they are promoted. Memory in use: pages touched within {} ms before, while under base pages; how much of it is huge is looked at after each turn. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Half of the gain: by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). A promotion had all of the memory in use huge for so long: the time that it was, in shares, by promotions, among runs of one length. Saved: time under base pages for the work done more, a promotion.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -162,7 +162,11 @@ fn compare(
             report,
             format!("{what}: half of memory in use huge after"),
             &in_use,
-            format!("{:.0} % in the end", in_use.end_percent()),
+            format!(
+                "{:.0} % in the end; a promotion had all of it huge for {:.0} ms",
+                in_use.end_percent(),
+                curve.in_use_huge_ms_per_promotion(),
+            ),
         );
         let speed = curve.by_speed();
         recovered(

@@ -101,8 +101,8 @@ impl Walks {
         self.regions
             .retain(|_, (_, seen)| *seen + remembered > window);
         let new = estimate.walks.into_iter();
-        self.regions
-            .extend(new.map(|(region, walks)| (region, (walks, window))));
+        let new = new.map(|walks| (walks.region, (walks.expected_per_s, window)));
+        self.regions.extend(new);
         true
     }
 
@@ -111,19 +111,23 @@ impl Walks {
         self.regions.get(&region).map_or(0, |(_, window)| *window)
     }
 
-    /// Puts what is known into a sample's regions.
-    pub fn apply(&self, regions: &mut [RegionSample]) -> Applied {
+    /// Puts what is known into a sample's regions. What was not touched until now, long after the look at it, has no walks, whatever is to be
+    /// expected of such as it.
+    pub fn apply(&mut self, regions: &mut [RegionSample]) -> Applied {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         for sample in regions.iter_mut().filter(|sample| sample.present > 0) {
             base += u64::from(!sample.is_huge());
-            let Some((walks, window)) = self.regions.get(&sample.region) else {
+            let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
             };
             seen += u64::from(!sample.is_huge());
-            sample.walks_per_s = *walks;
             if *window == self.windows {
+                if sample.accessed == 0 {
+                    *walks = 0;
+                }
                 first_touches += first_touches_of(sample);
             }
+            sample.walks_per_s = *walks;
         }
         Applied {
             first_touches,
@@ -329,4 +333,52 @@ fn clear(
 /// The clock that BPF reads too.
 fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::PageOrder;
+
+    fn sample(region: RegionAddr, accessed: u16) -> RegionSample {
+        RegionSample {
+            region,
+            present: 512,
+            accessed,
+            runs: 0,
+            written: 0,
+            zero_mapped: 0,
+            swapped: 0,
+            order: PageOrder::BASE,
+            walks_per_s: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_and_not_touched_since_has_no_walks() {
+        let region = |n: u64| RegionAddr::containing(n << 21);
+        let mut walks = Walks {
+            windows: 3,
+            // Two of this window, one of the last.
+            regions: [(1, 3), (2, 3), (3, 2)]
+                .map(|(n, window)| (region(n), (7, window)))
+                .into(),
+            ..Walks::default()
+        };
+        let of = |walks: &mut Walks, touched: [u16; 4]| {
+            let mut samples: Vec<_> = (1..5)
+                .zip(touched)
+                .map(|(n, accessed)| sample(region(n), accessed))
+                .collect();
+            let applied = walks.apply(&mut samples);
+            let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
+            (known, applied)
+        };
+        let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
+        assert_eq!(known, [0, 7, 7, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
+        // Until it is looked at again.
+        walks.windows += 1;
+        assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
+    }
 }

@@ -30,7 +30,7 @@ impl HawkeyeSettings {
     const YOUNG: Duration = Duration::from_secs(60);
 
     /// Within which time a promotion must have paid in a process of this age: as long as that is, for of those that have run for so long
-    /// half run for as long again (M. Harchol-Balter and A. Downey, SIGMETRICS 1996).
+    /// half run for as long again (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, of CPU time; taken over to time).
     fn horizon_at(&self, age: Duration) -> Duration {
         age.max(Self::YOUNG).min(self.horizon)
     }

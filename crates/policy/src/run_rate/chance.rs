@@ -17,7 +17,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    fn rate(self) -> f64 {
+    pub(super) fn rate(self) -> f64 {
         if self.over_s > 0.0 {
             self.touches / self.over_s
         } else {
@@ -25,7 +25,7 @@ impl Count {
         }
     }
 
-    /// Chance is 12 % at most here, and such a count speaks for itself.
+    /// Chance is an eighth at most here, and such a count speaks for itself.
     fn is_certain(self) -> bool {
         self.touches >= 64.0
     }
@@ -38,8 +38,8 @@ pub(super) fn expected_rates(counts: &[Count]) -> Vec<f64> {
     let mut alike: BTreeMap<Alike, Counted> = BTreeMap::new();
     for count in counts.iter().filter(by_chance) {
         let counted = alike.entry(Alike::of(*count)).or_default();
+        counted.touches = f64::from(Alike::of(*count).touches);
         counted.regions += 1.0;
-        counted.touches += count.touches;
         counted.over_s += count.over_s;
     }
     expect(alike.values_mut());
@@ -50,7 +50,8 @@ pub(super) fn expected_rates(counts: &[Count]) -> Vec<f64> {
     counts.iter().map(rate).collect()
 }
 
-/// Counts that tell the same: of as many touches in about the same time.
+/// Counts that tell the same: of as many touches in about the same time. Less than half a touch is none: one that was none at all and one of a
+/// hundredth, as the time between reads is divided, must not make all the others be touched at times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alike {
     touches: u32,
@@ -71,8 +72,9 @@ impl Alike {
 #[derive(Clone, Debug, Default)]
 struct Counted {
     regions: f64,
-    /// Of all together.
+    /// Of each.
     touches: f64,
+    /// Of all together.
     over_s: f64,
     /// Touches of one in a second.
     expected: f64,
@@ -114,7 +116,7 @@ fn expect<'c>(counted: impl Iterator<Item = &'c mut Counted>) {
 fn rates(counted: &[&mut Counted]) -> Vec<f64> {
     let longest_s = counted.iter().map(|at| at.over_s / at.regions);
     let lowest = 0.1 / longest_s.fold(f64::MIN_POSITIVE, f64::max);
-    let highest = counted.iter().map(|at| at.touches / at.over_s);
+    let highest = counted.iter().map(|at| at.touches * at.regions / at.over_s);
     let highest = 2.0 * highest.fold(0.0, f64::max);
     let steps = if highest > 0.0 {
         ((highest / lowest).ln() / STEP.ln()).max(0.0) as i32 + 1
@@ -127,7 +129,7 @@ fn rates(counted: &[&mut Counted]) -> Vec<f64> {
 
 /// By Poisson's distribution.
 fn likelihoods(at: &Counted, rates: &[f64]) -> Vec<f64> {
-    let (touches, over_s) = (at.touches / at.regions, at.over_s / at.regions);
+    let (touches, over_s) = (at.touches, at.over_s / at.regions);
     let logarithm = |rate: f64| match (touches > 0.0, rate > 0.0) {
         (true, true) => touches * (rate * over_s).ln() - rate * over_s,
         (true, false) => f64::NEG_INFINITY,
@@ -199,6 +201,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_never_touched_is_expected_to_stay_so() {
+        let count = |touches| Count {
+            touches,
+            over_s: 0.015,
+        };
+        let hot = std::iter::repeat_n(count(12.0), 100);
+        // Where reads divide the time, there are parts of touches.
+        let idle = std::iter::repeat_n(count(0.0), 3000).chain(std::iter::once(count(0.01)));
+        let all: Vec<Count> = hot.chain(idle).collect();
+        let expected = expected_rates(&all);
+        assert!(
+            highest(&expected[100..]) < 0.1,
+            "{}",
+            highest(&expected[100..])
+        );
+        let touches: f64 = all.iter().map(|count| count.touches).sum();
+        let expected: f64 = expected.iter().sum::<f64>() * 0.015;
+        // Rates are told to half a step.
+        assert!((expected / touches - 1.0).abs() < 0.1, "{expected}");
+    }
+
+    #[test]
     fn many_touches_speak_for_themselves() {
         let of = |touches| Count {
             touches,
@@ -210,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, and nobody is passed by one who was touched less in the same time.
+        /// Nobody is passed by one who was touched less in the same time.
         #[test]
         fn the_order_stays(counts in prop::collection::vec((0.0..200.0f64, 0.0..0.05f64), 0..60)) {
             let counts: Vec<Count> = counts

@@ -97,9 +97,19 @@ pub struct Estimate {
     pub rates: WalkRates,
     /// CPU time used, in cores, without what probing itself cost the program.
     pub cpu_cores: f64,
-    /// Page walks by region, per second of CPU time; cheap ones count for as much of a full one as
-    /// they cost.
-    pub walks: Vec<(RegionAddr, u32)>,
+    /// Page walks by region.
+    pub walks: Vec<RegionWalks>,
+}
+
+/// Page walks of one region, per second of CPU time; cheap ones count for as much of a full one as they cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionWalks {
+    /// Whose.
+    pub region: RegionAddr,
+    /// To be expected, by what all regions showed: what decisions go by.
+    pub expected_per_s: u32,
+    /// As counted, with what chance adds or takes: over many windows, what the region has.
+    pub counted_per_s: u32,
 }
 
 /// Fewer marks than this are no rate.
@@ -327,7 +337,7 @@ impl Estimator {
         }
     }
 
-    fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<(RegionAddr, u32)> {
+    fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<RegionWalks> {
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
         let cost = |shape: &Shape| {
             f64::from(shape.scattered)
@@ -340,22 +350,28 @@ impl Estimator {
         });
         let seen: Vec<(RegionAddr, Count, Shape)> = seen.collect();
         let touched = |shape: &Shape| f64::from(shape.touched());
-        // Those in which nothing was touched are like the rest.
-        let all = seen.iter().map(|(_, _, shape)| shape);
-        let cost_of_all = per(all.clone().map(cost).sum(), all.map(touched).sum());
+        let per_touch = |shape: &Shape| per(cost(shape), touched(shape));
+        // Those in which nothing was touched are like the others, each for one.
+        let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
+        let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
+        let of_others = per(all, others().count() as f64);
         let counts: Vec<Count> = seen.iter().map(|(_, count, _)| *count).collect();
         let expected = seen.iter().zip(expected_rates(&counts));
         let mut walks: Vec<_> = expected
-            .map(|((region, _, shape), rate)| {
+            .map(|((region, count, shape), rate)| {
                 let cost = if shape.touched() > 0 {
-                    cost(shape) / touched(shape)
+                    per_touch(shape)
                 } else {
-                    cost_of_all
+                    of_others
                 };
-                (*region, (rate * cost) as u32)
+                RegionWalks {
+                    region: *region,
+                    expected_per_s: (rate * cost) as u32,
+                    counted_per_s: (count.rate() * cost) as u32,
+                }
             })
             .collect();
-        walks.sort_unstable();
+        walks.sort_unstable_by_key(|walks| walks.region);
         walks
     }
 }

@@ -220,7 +220,12 @@ impl Machine for Engine {
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",
                 process,
-                errno: "EBUSY",
+                // Other sizes that can't be had say nothing about huge pages.
+                errno: if order == PageOrder::HUGE {
+                    "ENOMEM"
+                } else {
+                    "EBUSY"
+                },
             }),
             Err(_) => Ok(Promoted::NotCandidate),
         }

@@ -79,20 +79,34 @@ impl Curve {
         }
     }
 
+    /// How long all of the memory in use was huge for each promotion, in milliseconds: what promotions are good for, whatever that gains
+    /// here. 0 without promotions.
+    pub fn in_use_huge_ms_per_promotion(&self) -> f64 {
+        let points = self.seen.in_use_huge.windows(2);
+        let huge_s: f64 = points
+            .map(|pair| (pair[1].0 - pair[0].0) * pair[0].1 / 100.0)
+            .sum();
+        per_promotion_ms(huge_s, self.promoted)
+    }
+
     /// Time under base pages that it would have taken to do what was done more, for each promotion, in milliseconds.
     /// 0 without promotions.
     pub fn saved_ms_per_promotion(&self) -> f64 {
-        if self.promoted == 0 {
-            return 0.0;
-        }
         let saved_s: f64 = self
             .seen
             .moments
             .iter()
             .map(|moment| (moment.speed / self.base - 1.0) * moment.stands_for_s)
             .sum();
-        saved_s * 1e3 / self.promoted as f64
+        per_promotion_ms(saved_s, self.promoted)
     }
+}
+
+fn per_promotion_ms(all_s: f64, promoted: u64) -> f64 {
+    if promoted == 0 {
+        return 0.0;
+    }
+    all_s * 1e3 / promoted as f64
 }
 
 /// Shares over time.
@@ -217,6 +231,9 @@ mod tests {
         assert_eq!(in_use.reached_s(50.0), Some(2.0));
         assert_eq!(in_use.reached_s(95.0), None);
         assert_eq!(in_use.end_percent(), 90.0);
+        // 60 % for a second; what the last look found is not known to have lasted.
+        assert_eq!(curve(20.0, 6).in_use_huge_ms_per_promotion(), 100.0);
+        assert_eq!(curve(20.0, 0).in_use_huge_ms_per_promotion(), 0.0);
     }
 
     #[test]

@@ -171,12 +171,12 @@ fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
         .collect()
 }
 
-/// Page walks of each region, the mean of the windows that looked at it.
+/// Page walks of each region, the mean of the windows that looked at it: as counted, for what one window expects of it is drawn towards the others'.
 fn mean_walks<'a>(windows: impl Iterator<Item = &'a Window>) -> HashMap<RegionAddr, f64> {
     let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
-    for (region, walks) in windows.flat_map(|window| &window.estimate.walks) {
-        let (sum, count) = sums.entry(*region).or_default();
-        *sum += f64::from(*walks);
+    for walks in windows.flat_map(|window| &window.estimate.walks) {
+        let (sum, count) = sums.entry(walks.region).or_default();
+        *sum += f64::from(walks.counted_per_s);
         *count += 1.0;
     }
     let mean = |(region, (sum, count))| (region, sum / count);
@@ -200,12 +200,16 @@ fn zeros(measuring: &mut Measuring, huge: &[RegionSample]) -> Result<Zeros> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::run_rate::Estimate;
     use hawkeye_policy::run_rate::costs::WalkRates;
+    use hawkeye_policy::run_rate::{Estimate, RegionWalks};
     use hawkeye_policy::{OverheadSource, PageOrder};
 
     fn window(percent: Option<f64>, walks: &[u32]) -> Window {
-        let region = |(n, walks): (usize, &u32)| (RegionAddr::containing((n as u64) << 21), *walks);
+        let region = |(n, walks): (usize, &u32)| RegionWalks {
+            region: RegionAddr::containing((n as u64) << 21),
+            expected_per_s: 0,
+            counted_per_s: *walks,
+        };
         Window {
             estimate: Estimate {
                 overhead: percent.map(|it| Overhead::exact(it, OverheadSource::RunRate)),

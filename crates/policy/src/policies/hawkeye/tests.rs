@@ -145,11 +145,33 @@ fn a_process_is_taken_to_go_on_for_as_long_as_it_has_been_there() {
         policy.observe(&observed);
         drain(&mut policy).len()
     };
-    assert_eq!(promoted(1, 1000), 1);
-    assert_eq!(promoted(1, 100), 0);
+    // One that pays after 50 s, and after 80 s.
+    assert_eq!(promoted(1, 200), 1);
+    assert_eq!(promoted(1, 125), 0);
+    assert_eq!(promoted(85, 125), 1);
     assert_eq!(promoted(90, 100), 0);
     assert!(promoted(110, 100) > 9000);
     assert!(promoted(1_000_000, 100) > 9000);
+}
+
+#[test]
+fn the_oldest_process_has_no_longer_than_the_horizon() {
+    let mut policy = policy();
+    for _ in 0..100 {
+        policy.settle(process(9), region(0), Some(Duration::from_millis(18)));
+    }
+    // 50 us/s each: 18 ms after 360 s.
+    let mut observed = round(&[(Some(50.0), (0..10_000).map(|i| walking(i, 100)).collect())]);
+    observed.processes[0].age = Duration::from_secs(1_000_000);
+    policy.observe(&observed);
+    assert_eq!(policy.next_promotion(at(0)), None);
+    let why = policy
+        .waiting(process(1), region(7))
+        .and_then(|w| w.passed_over);
+    assert_eq!(
+        why.as_deref(),
+        Some("its promotion would not pay for itself within 300 s")
+    );
 }
 
 #[test]

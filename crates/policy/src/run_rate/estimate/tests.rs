@@ -79,7 +79,8 @@ fn the_rate_of_random_touches_is_found() {
     assert!((25.0..35.0).contains(&percent), "{percent}");
     assert_eq!(estimate.walks.len(), 256);
     // What one region was seen to cause, in the same unit.
-    let per_region = estimate.walks.iter().map(|(_, walks)| f64::from(*walks));
+    let walks = estimate.walks.iter();
+    let per_region = walks.map(|walks| f64::from(walks.expected_per_s));
     let mean = per_region.sum::<f64>() / 256.0;
     assert!((2000.0..9000.0).contains(&mean), "{mean}");
 }
@@ -120,7 +121,10 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
         let ran = estimator.end_round(true);
         assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
-    estimator.finish(&costs()).walks
+    let walks = estimator.finish(&costs()).walks.into_iter();
+    walks
+        .map(|walks| (walks.region, walks.expected_per_s))
+        .collect()
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn what_stays_in_the_tlb_is_no_walk() {
     let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
     let percent = estimate.overhead.map(|o| o.percent);
     assert_eq!(percent, Some(0.0));
-    assert!(estimate.walks.iter().all(|(_, walks)| *walks == 0));
+    assert!(estimate.walks.iter().all(|walks| walks.expected_per_s == 0));
 }
 
 #[test]
@@ -160,10 +164,33 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
     let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
         scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 })
     });
-    let of = |wanted| estimate.walks.iter().find(|(r, _)| *r == region(wanted));
-    assert_eq!(of(5).map(|(_, walks)| *walks), Some(0));
-    let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 500;
+    let all = || estimate.walks.iter();
+    let of = |wanted| all().find(|walks| walks.region == region(wanted));
+    assert_eq!(of(5).map(|walks| walks.expected_per_s), Some(0));
+    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
     assert!(of(6).is_some_and(right), "{:?}", of(6));
+}
+
+#[test]
+fn of_many_regions_that_are_touched_at_times_none_is_the_best() {
+    // One in four shows a touch in 15 ms, another every time; eight are hot.
+    let is_hot = |r: u64| r % 32 == 9;
+    let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
+        let cold = f64::from(u8::from(r % 4 == 1 && t > 0.02));
+        scattered(r, if is_hot(r) { t * 2000.0 } else { cold })
+    });
+    let walks = |hot| {
+        estimate
+            .walks
+            .iter()
+            .filter(move |walks| is_hot(walks.region.start() >> 21) == hot)
+    };
+    let most = walks(false).map(|walks| walks.expected_per_s).max();
+    let counted = walks(false).map(|walks| walks.counted_per_s).max();
+    assert!(counted > Some(60), "{counted:?}");
+    assert!(most < Some(25), "{most:?}");
+    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
+    assert!(walks(true).all(right));
 }
 
 #[test]
@@ -176,9 +203,10 @@ fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
         scattered(r, 512.0 * per_s * t)
     });
     let hot: Vec<_> = (0..8 * ROUND).filter(|r| is_hot(*r)).map(region).collect();
-    let seen = estimate.walks.iter().filter(|(r, _)| hot.contains(r));
+    let all = estimate.walks.iter();
+    let seen = all.filter(|walks| hot.contains(&walks.region));
     let shares: Vec<f64> = seen
-        .map(|(_, walks)| f64::from(*walks) / (512.0 * hot_per_s))
+        .map(|walks| f64::from(walks.expected_per_s) / (512.0 * hot_per_s))
         .collect();
     assert_eq!(shares.len(), hot.len());
     let right = |share: &f64| (0.5..0.9).contains(share);
