@@ -373,10 +373,18 @@ impl Machine for LinuxMachine {
             .recovery
             .split(&member.handle, region, &mut self.calls)?;
         let took = begun.elapsed();
+        let left = self.sampler.look(member, region).map_err(failed)?;
+        if left.is_some_and(|r| r.is_huge()) {
+            // The kernel passes a huge page by, and says nothing, while somebody else holds on to it.
+            return Err(MachineError::Refused {
+                call: "splitting a huge page",
+                process,
+                errno: "EBUSY",
+            });
+        }
         if let Some(notebook) = &mut self.notebook {
             notebook.note_split(process);
         }
-        let left = self.sampler.look(member, region).map_err(failed)?;
         let left_present = left.map_or(0, |r| r.present);
         Ok(Recovered {
             bytes: u64::from(PAGES_PER_REGION - left_present.min(PAGES_PER_REGION))

@@ -105,7 +105,13 @@ impl<M: Machine> Manager<M> {
                 self.journal.note(now, event);
                 self.recovery_backoff.after_call(done.longest_call)
             }
-            Err(error) => self.recovery_trouble(now, &error),
+            Err(error) => {
+                if matches!(error, MachineError::Refused { .. }) {
+                    // Who holds on to it lets go soon: it does not rest like one that is not worth it, but waits to be listed again.
+                    self.planner.note_split(process, region);
+                }
+                self.recovery_trouble(now, &error)
+            }
         }
     }
 

@@ -130,6 +130,25 @@ fn well_used_huge_pages_are_not_split() -> Outcome {
 }
 
 #[test]
+fn what_somebody_held_on_to_is_recovered_soon_after() -> Outcome {
+    // All of it is too little to be below the low watermark.
+    let mut machine = machine(240 * MIB)?;
+    machine.start(program(&[bloated(0, 10, 10.0), base(300, 100, 90.0)]))?;
+    let refused = Change::FailRecoveries {
+        count: 3,
+        errno: "EBUSY",
+    };
+    machine.schedule(s(0.0), refused)?;
+    let mut manager = manage(machine, "none", often())?;
+    // What is not worth it rests for a minute.
+    run(&mut manager, s(20.0));
+    let totals = manager.journal().totals();
+    assert_eq!((totals.split, totals.errors.get("EBUSY")), (10, Some(&3)));
+    assert_eq!(totals.scanned, 13);
+    Ok(())
+}
+
+#[test]
 fn pressure_holds_promotion() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 32, 1.0)]))?;
