@@ -35,8 +35,8 @@ pub enum AfterCall {
 }
 
 /// The pause between batches of calls: none while calls are short; one interval after a call that took
-/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones. A batch that came to nothing because
-/// memory is short is one that took too long; after one that came to something before, the pause is an interval.
+/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones. After a batch that came to nothing because
+/// memory is short the pause is an interval; it is doubled, too, after [`Self::PATIENCE`] such batches in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     settings: BackoffSettings,
@@ -46,11 +46,17 @@ pub struct Backoff {
     longest: Option<Duration>,
     /// Whether memory was short in it.
     shortage: bool,
+    /// Batches in a row that ended so, the first of which may have come to something.
+    shortages: u32,
     ready_at: Duration,
 }
 
 impl Backoff {
     const MAX_INTERVALS: u32 = 128;
+
+    /// Linux puts compaction off for ever longer, and remembers which blocks it can't empty, until it has failed so often; only then does it look
+    /// at all of them again (mm/compaction.c, `compaction_restarting`). Until then that it fails says little.
+    pub const PATIENCE: u32 = 7;
 
     /// Ready at once.
     pub fn new(settings: BackoffSettings) -> Self {
@@ -80,10 +86,15 @@ impl Backoff {
     /// of calls, and leaves the pause as it is.
     pub fn end_batch(&mut self, now: Duration) {
         let shortage = std::mem::take(&mut self.shortage);
-        match self.longest.take() {
-            None if shortage => self.double(),
+        let longest = self.longest.take();
+        self.shortages = match longest {
+            None => self.shortages + u32::from(shortage),
+            Some(_) => u32::from(shortage),
+        };
+        match longest {
+            None if shortage && self.shortages > Self::PATIENCE => self.double(),
             Some(longest) if longest > self.settings.too_long => self.double(),
-            Some(_) if shortage => self.intervals = 1,
+            _ if shortage => self.intervals = 1,
             Some(longest) if longest < self.settings.short => {
                 self.intervals /= 2;
             }
@@ -151,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn shortages_double_the_pause_unless_something_was_had_before() {
+    fn the_pause_is_doubled_only_when_compaction_has_failed_for_good() {
         let mut backoff = Backoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {
@@ -161,12 +172,21 @@ mod tests {
             backoff.end_batch(at(1));
             backoff.pause()
         };
-        for pause in [100, 200, 400, 800] {
+        for _ in 0..Backoff::PATIENCE {
+            assert_eq!(short(&[]), MS(100));
+        }
+        for pause in [200, 400, 800] {
             assert_eq!(short(&[]), MS(pause));
         }
         for _ in 0..3 {
             assert_eq!(short(&[1, 1, 20]), MS(100));
         }
+        // The first of the row was the last that came to something.
+        for _ in 1..Backoff::PATIENCE {
+            assert_eq!(short(&[]), MS(100));
+        }
+        assert_eq!(short(&[]), MS(200));
+        assert_eq!(short(&[1]), MS(100));
         assert_eq!(short(&[31]), MS(200));
         assert_eq!(batch(&mut backoff, &[1]), MS(100));
         assert_eq!(batch(&mut backoff, &[1]), MS(0));

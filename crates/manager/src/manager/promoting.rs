@@ -4,7 +4,7 @@ use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, NO_HUGE_PAGE, Promoted};
 use hawkeye_policy::{
-    AfterCall, BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, Reason,
+    AfterCall, BASE_PAGE_BYTES, Backoff, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, Reason,
     RegionAddr, Spent,
 };
 use std::time::Duration;
@@ -15,7 +15,7 @@ const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
 /// A region is tried so often while no huge page can be had for it: the best ones come first, and are not to be the ones that are left alone
 /// because memory was short just then.
-const TRIES: u32 = 3;
+const TRIES: u32 = Backoff::PATIENCE + 1;
 
 /// The promotion that is carried out next.
 #[derive(Debug)]

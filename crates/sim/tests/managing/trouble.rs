@@ -36,7 +36,7 @@ fn refused_candidates_come_back_after_a_cool_down() -> Outcome {
 
 #[test]
 fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
-    for shortages in [1, 2, 3] {
+    for (shortages, paused) in [(1, 0.1), (7, 0.7), (8, 0.9)] {
         let mut machine = machine(16 * GIB)?;
         machine.start(program(&[base(0, 8, 1.0)]))?;
         machine.fail_next_promotions(shortages, "ENOMEM");
@@ -49,12 +49,11 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
         assert_eq!(refused.len(), shortages as usize);
         assert!(refused.iter().all(|(_, region)| *region == best));
         let (at, _, region) = promoted[0];
-        // A pause of 0.1 s, then twice that, then twice that.
-        let paused = [0.1, 0.3, 0.7][shortages as usize - 1];
+        // Pauses of 0.1 s, the last of which is twice that.
         assert!(at >= first + s(paused), "{at:?} {first:?}");
         assert!(at < first + s(paused + 0.01), "{at:?} {first:?}");
-        // After the third time others have their turn.
-        assert_eq!(region == best, shortages < 3);
+        // After the eighth time others have their turn.
+        assert_eq!(region == best, shortages < 8);
     }
     Ok(())
 }
@@ -70,8 +69,8 @@ fn programs_are_sampled_and_end_while_memory_is_short() -> Outcome {
         ..program(&[base(0, 16, 1.0)])
     })?;
     let long = machine.start(program(&[base(0, 8, 1.0)]))?;
-    // Pauses of 0.1 s and more, twice as long each: this takes until after the first has ended.
-    machine.fail_next_promotions(10, "ENOMEM");
+    // Seven pauses of 0.1 s, then twice as long each: this takes until after the first has ended.
+    machine.fail_next_promotions(15, "ENOMEM");
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(300.0));
     let promoted = promoted(&manager);
