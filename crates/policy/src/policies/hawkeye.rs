@@ -29,10 +29,11 @@ impl HawkeyeSettings {
     /// A promotion in a process that has just begun has so long to pay.
     const YOUNG: Duration = Duration::from_secs(60);
 
-    /// Within which time a promotion must have paid in a process of this age: as long as that is, for of those that have run for so long
-    /// half run for as long again (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, of CPU time; taken over to time).
+    /// Within which time a promotion must have paid in a process of this age: half as long as that, for of those that have run for so long
+    /// two of three go on for half as long again (the share that lasts `k` times as long is `1/k`: M. Harchol-Balter and A. Downey,
+    /// SIGMETRICS 1996, of CPU time; taken over to time).
     fn horizon_at(&self, age: Duration) -> Duration {
-        age.max(Self::YOUNG).min(self.horizon)
+        (age / 2).max(Self::YOUNG).min(self.horizon)
     }
 }
 
@@ -52,7 +53,7 @@ impl Default for HawkeyeSettings {
 ///   the share that the region has in its page walks. Where these can't be seen by region, coverage
 ///   stands in.
 /// - What it costs: what the last promotions took, on average. A region is left alone when it
-///   would not have saved that within as long as the process has been there: at least a minute, at most the horizon.
+///   would not have saved that within half as long as the process has been there: at least a minute, at most the horizon.
 /// - What a promotion saves is taken off the process's overhead at once, until the next
 ///   observation tells. Under [`MIN_OVERHEAD_PERCENT`](super::HawkeyePmu::MIN_OVERHEAD_PERCENT), or under what its rule says, the
 ///   process is left alone.

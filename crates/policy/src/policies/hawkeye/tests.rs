@@ -131,7 +131,7 @@ fn a_promotion_must_pay_for_itself() {
 }
 
 #[test]
-fn a_process_is_taken_to_go_on_for_as_long_as_it_has_been_there() {
+fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     let promoted = |age_s, weight| {
         let mut policy = policy();
         for _ in 0..100 {
@@ -148,9 +148,10 @@ fn a_process_is_taken_to_go_on_for_as_long_as_it_has_been_there() {
     // One that pays after 50 s, and after 80 s.
     assert_eq!(promoted(1, 200), 1);
     assert_eq!(promoted(1, 125), 0);
-    assert_eq!(promoted(85, 125), 1);
-    assert_eq!(promoted(90, 100), 0);
-    assert!(promoted(110, 100) > 9000);
+    assert_eq!(promoted(85, 125), 0);
+    assert_eq!(promoted(170, 125), 1);
+    assert_eq!(promoted(180, 100), 0);
+    assert!(promoted(220, 100) > 9000);
     assert!(promoted(1_000_000, 100) > 9000);
 }
 
