@@ -31,8 +31,8 @@ pub enum MachineError {
     Other(String),
 }
 
-/// What the running kernel refuses a promotion with where no huge page can be had (`MADV_COLLAPSE`).
-pub(crate) const NO_HUGE_PAGE: &str = "ENOMEM";
+/// What Linux refuses a promotion with where no huge page can be had (`madvise_collapse_errno`, mm/khugepaged.c).
+pub const NO_HUGE_PAGE: &str = "ENOMEM";
 
 impl MachineError {
     /// Whether no huge page could be had, which says nothing about the region it was for.

@@ -68,15 +68,10 @@ mod tests {
             start_ticks: 1,
         };
         let region = |(index, walks_per_s): (usize, &u32)| RegionSample {
-            region: RegionAddr::containing((index as u64) << 21),
-            present: 512,
             accessed: 100,
             runs: 1,
-            written: 0,
-            zero_mapped: 0,
-            swapped: 0,
-            order: PageOrder::BASE,
             walks_per_s: *walks_per_s,
+            ..RegionSample::untouched(RegionAddr::containing((index as u64) << 21))
         };
         let regions = walks.iter().enumerate().map(region).collect();
         ProcessSample {

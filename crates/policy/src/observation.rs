@@ -2,7 +2,7 @@
 
 use crate::machine_shape::MachineShape;
 use crate::overhead::Overhead;
-use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::terms::Terms;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -51,6 +51,21 @@ pub struct RegionSample {
 }
 
 impl RegionSample {
+    /// A region full of base pages of which none was touched or written: what samples are made from that differ in a few things.
+    pub const fn untouched(region: RegionAddr) -> Self {
+        Self {
+            region,
+            present: PAGES_PER_REGION,
+            accessed: 0,
+            runs: 0,
+            written: 0,
+            zero_mapped: 0,
+            swapped: 0,
+            order: PageOrder::BASE,
+            walks_per_s: 0,
+        }
+    }
+
     /// Whether one page maps all of the region.
     pub fn is_huge(&self) -> bool {
         self.order >= PageOrder::HUGE

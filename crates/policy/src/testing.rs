@@ -16,15 +16,10 @@ pub fn region(index: u64) -> RegionAddr {
 /// A fully present region of base pages of which `accessed` were.
 pub fn sample(index: u64, accessed: u16) -> RegionSample {
     RegionSample {
-        region: region(index),
-        present: 512,
         accessed,
         runs: u16::from(accessed > 0),
         written: 512,
-        zero_mapped: 0,
-        swapped: 0,
-        order: PageOrder::BASE,
-        walks_per_s: 0,
+        ..RegionSample::untouched(region(index))
     }
 }
 

@@ -13,15 +13,10 @@ fn region(index: u64) -> RegionAddr {
 
 fn sample(index: u64, accessed: u16, huge: bool) -> RegionSample {
     RegionSample {
-        region: region(index),
-        present: 512,
         accessed,
         runs: 1,
-        written: 0,
-        zero_mapped: 0,
-        swapped: 0,
         order: PageOrder::of_region(huge),
-        walks_per_s: 0,
+        ..RegionSample::untouched(region(index))
     }
 }
 

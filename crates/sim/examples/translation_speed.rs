@@ -165,15 +165,10 @@ fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap
                 before = word >> 63;
             }
             RegionSample {
-                region,
-                present: 512,
                 accessed,
                 runs,
-                written: 0,
-                zero_mapped: 0,
-                swapped: 0,
                 order: PageOrder::of_region(mappings.size(space, region) != Some(LeafSize::Base)),
-                walks_per_s: 0,
+                ..RegionSample::untouched(region)
             }
         })
         .collect();

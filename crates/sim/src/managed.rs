@@ -2,7 +2,9 @@
 
 use crate::machine::SimMachine;
 use crate::process::SimProcess;
-use hawkeye_manager::{Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan};
+use hawkeye_manager::{
+    Footprint, Machine, MachineError, NO_HUGE_PAGE, Promoted, Recovered, Wake, ZeroScan,
+};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse, Needs,
     OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
@@ -10,9 +12,8 @@ use hawkeye_policy::{
 };
 use std::time::Duration;
 
-/// What a promotion is refused with when there is no free huge frame, and when there is, but not for the process's group
+/// What a promotion is refused with when there is a free huge frame, but not for the process's group
 /// (`madvise_collapse_errno`, mm/khugepaged.c).
-const NO_FRAME: &str = "ENOMEM";
 const NOT_FOR_GROUP: &str = "EBUSY";
 
 impl SimMachine {
@@ -61,7 +62,7 @@ impl SimMachine {
         }
         // The new frame is there before the old pages are given back.
         if self.room(None) < HUGE_PAGE_BYTES {
-            return Err(refused(NO_FRAME));
+            return Err(refused(NO_HUGE_PAGE));
         }
         if self.room(process.group.as_deref()) < HUGE_PAGE_BYTES {
             return Err(refused(NOT_FOR_GROUP));

@@ -29,15 +29,11 @@ fn region(at: Duration, pid: u32, command: &Arc<str>, address: u64, state: (u16,
         cpu_cores: 0.75,
         overhead_percent: Some(if huge { 4.0 } else { 32.0 }),
         region: RegionSample {
-            region: RegionAddr::containing(address),
-            present: 512,
             accessed,
             runs: accessed / 2,
-            written: 0,
-            zero_mapped: 0,
-            swapped: 0,
             order: PageOrder::of_region(huge),
             walks_per_s: u32::from(accessed) * 100,
+            ..RegionSample::untouched(RegionAddr::containing(address))
         },
     })
 }

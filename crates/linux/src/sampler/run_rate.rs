@@ -338,19 +338,11 @@ fn monotonic() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::PageOrder;
 
     fn sample(region: RegionAddr, accessed: u16) -> RegionSample {
         RegionSample {
-            region,
-            present: 512,
             accessed,
-            runs: 0,
-            written: 0,
-            zero_mapped: 0,
-            swapped: 0,
-            order: PageOrder::BASE,
-            walks_per_s: 0,
+            ..RegionSample::untouched(region)
         }
     }
 

@@ -5,7 +5,8 @@ use super::guests::Guest;
 use super::program::{Program, Viewer, Window, Work};
 use crate::kernel::{KernelError, Payer, SpaceId};
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+    Description, Footprint, Machine, MachineError, NO_HUGE_PAGE, Promoted, Recovered, Wake,
+    ZeroScan,
 };
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId,
@@ -222,7 +223,7 @@ impl Machine for Engine {
                 process,
                 // Other sizes that can't be had say nothing about huge pages.
                 errno: if order == PageOrder::HUGE {
-                    "ENOMEM"
+                    NO_HUGE_PAGE
                 } else {
                     "EBUSY"
                 },

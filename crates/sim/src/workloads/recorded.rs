@@ -296,7 +296,6 @@ fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::PageOrder;
     use hawkeye_policy::{RegionAddr, RegionSample};
 
     fn row(at_s: u64, region: u64, accessed: u16, runs: u16) -> CoverageRow {
@@ -312,15 +311,10 @@ mod tests {
             cpu_cores: 0.5,
             overhead_percent: Some(20.0),
             region: RegionSample {
-                region: RegionAddr::containing(region << 21),
                 present: 400,
                 accessed,
                 runs,
-                written: 0,
-                zero_mapped: 0,
-                swapped: 0,
-                order: PageOrder::BASE,
-                walks_per_s: 0,
+                ..RegionSample::untouched(RegionAddr::containing(region << 21))
             },
         }
     }

@@ -200,9 +200,9 @@ fn zeros(measuring: &mut Measuring, huge: &[RegionSample]) -> Result<Zeros> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::OverheadSource;
     use hawkeye_policy::run_rate::costs::WalkRates;
     use hawkeye_policy::run_rate::{Estimate, RegionWalks};
-    use hawkeye_policy::{OverheadSource, PageOrder};
 
     fn window(percent: Option<f64>, walks: &[u32]) -> Window {
         let region = |(n, walks): (usize, &u32)| RegionWalks {
@@ -234,17 +234,7 @@ mod tests {
     #[test]
     fn regions_are_ranked_by_other_windows_than_they_are_weighed_by() {
         let base: Vec<RegionSample> = (0..3)
-            .map(|n| RegionSample {
-                region: RegionAddr::containing(n << 21),
-                present: 512,
-                accessed: 0,
-                runs: 0,
-                written: 0,
-                zero_mapped: 0,
-                swapped: 0,
-                order: PageOrder::BASE,
-                walks_per_s: 0,
-            })
+            .map(|n| RegionSample::untouched(RegionAddr::containing(n << 21)))
             .collect();
         let windows = [window(None, &[100, 900, 0]), window(None, &[300, 100, 0])];
         let ranked = ranked(&base, &windows);

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_policy::{CoverageSource, PageOrder, RegionAddr};
+use hawkeye_policy::{CoverageSource, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -112,15 +112,11 @@ Nothing was done to it in the last 1 min, as far back as is remembered.
 #[test]
 fn a_region_that_waits_says_how_many_come_first_and_what_was_tried() {
     let sample = RegionSample {
-        region: RegionAddr::containing(0x7f2a_4000_0000),
         present: 500,
         accessed: 480,
         runs: 1,
-        written: 0,
-        zero_mapped: 0,
-        swapped: 0,
-        order: PageOrder::BASE,
         walks_per_s: 1200,
+        ..RegionSample::untouched(RegionAddr::containing(0x7f2a_4000_0000))
     };
     let waits = RegionExplanation {
         sample: Some(sample),

@@ -226,15 +226,11 @@ mod tests {
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {
         RegionSample {
-            region: RegionAddr::containing(index * HUGE_PAGE_BYTES),
             present,
             accessed: present,
             runs: 1,
-            written: 0,
-            zero_mapped: 0,
-            swapped: 0,
             order: PageOrder::of_region(huge),
-            walks_per_s: 0,
+            ..RegionSample::untouched(RegionAddr::containing(index * HUGE_PAGE_BYTES))
         }
     }
 

@@ -42,15 +42,12 @@ mod tests {
 
     fn regions(indices: &[u64]) -> Vec<RegionSample> {
         let region = |index: &u64| RegionSample {
-            region: RegionAddr::containing(index << 21),
             present: 500,
             accessed: 10,
             runs: 1,
-            written: 0,
-            zero_mapped: 0,
-            swapped: 0,
             order: PageOrder::of_region(index % 2 == 0),
             walks_per_s: 7,
+            ..RegionSample::untouched(RegionAddr::containing(index << 21))
         };
         indices.iter().map(region).collect()
     }

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_policy::{CoverageSource, OutsideRegions, PageOrder};
+use hawkeye_policy::{CoverageSource, OutsideRegions};
 
 fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
     let sample = |pid, regions| ProcessSample {
@@ -12,15 +12,10 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
         source: CoverageSource::AccessBits,
         regions: vec![
             RegionSample {
-                region: RegionAddr::containing(0),
                 present: 1,
                 accessed: 1,
                 runs: 1,
-                written: 0,
-                zero_mapped: 0,
-                swapped: 0,
-                order: PageOrder::BASE,
-                walks_per_s: 0,
+                ..RegionSample::untouched(RegionAddr::containing(0))
             };
             regions
         ],
