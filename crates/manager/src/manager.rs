@@ -4,6 +4,7 @@ mod promoting;
 mod recovering;
 mod sampling;
 mod sizing;
+mod slowdown;
 mod viewing;
 
 use crate::journal::{Event, FootprintPoint, Journal};

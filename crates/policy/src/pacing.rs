@@ -2,6 +2,7 @@
 
 use crate::budget::Reservoir;
 use crate::error::{SettingError, positive_up_to};
+use crate::run_rate::WORTH_CORES;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -79,18 +80,19 @@ impl Default for SamplingPace {
     }
 }
 
-/// What sampling has cost the programs, against what it may.
+/// What sampling has cost a program, against what it may.
 ///
 /// After access bits are cleared, the first touch of each page costs its program something; where a
 /// hypervisor shadows page tables, half a microsecond. The share that sampling may take flows in
-/// steadily; what the touches really cost is drawn from it as it is seen, and a window opens when what
-/// the last one cost is there again. All of it is counted against one thread: the worst case.
+/// steadily; what the touches really cost is drawn from it as it is seen, and bits may be cleared again when what
+/// the last clear cost is there again. All of it is counted against one thread: the worst case.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowdownBudget {
     /// Seconds of program time.
     left: Reservoir,
-    /// First touches since the last clear that were drawn already.
+    /// First touches since the last clear that were drawn already, and what was drawn for them.
     drawn_touches: u64,
+    drawn_s: f64,
 }
 
 impl SlowdownBudget {
@@ -103,26 +105,30 @@ impl SlowdownBudget {
         Self {
             left: Reservoir::full(share, share * Self::SAVED_S),
             drawn_touches: 0,
+            drawn_s: 0.0,
         }
     }
 
-    /// Told that `touches` pages in all were touched since the last clear, each at a cost of `each`.
-    pub fn note_touches(&mut self, now: Duration, touches: u64, each: Duration) {
+    /// Told that `touches` pages in all were touched since the last clear, each at a cost of `each`, by a program that uses `cpu_cores`
+    /// (0 and more): one that works for a tenth of the time has a tenth of it to spare.
+    pub fn note_touches(&mut self, now: Duration, touches: u64, each: Duration, cpu_cores: f64) {
         let new = touches.saturating_sub(self.drawn_touches);
         self.drawn_touches = self.drawn_touches.max(touches);
-        self.left.draw(now, new as f64 * each.as_secs_f64());
+        let cost_s = new as f64 * each.as_secs_f64() / cpu_cores.clamp(WORTH_CORES, 1.0);
+        self.drawn_s += cost_s;
+        self.left.draw(now, cost_s);
     }
 
     /// When bits may be cleared again: `now`, or when what the touches since the last clear cost is
     /// there once more.
-    pub fn ready_at(&self, now: Duration, each: Duration) -> Duration {
-        let expected = self.drawn_touches as f64 * each.as_secs_f64();
-        self.left.reaches(now, expected.min(self.left.capacity()))
+    pub fn ready_at(&self, now: Duration) -> Duration {
+        self.left
+            .reaches(now, self.drawn_s.min(self.left.capacity()))
     }
 
     /// Bits were cleared: touches count from 0.
     pub fn note_clear(&mut self) {
-        self.drawn_touches = 0;
+        (self.drawn_touches, self.drawn_s) = (0, 0.0);
     }
 }
 
@@ -140,35 +146,47 @@ mod tests {
     #[test]
     fn hardware_that_sets_bits_for_nothing_never_waits() {
         let mut budget = SlowdownBudget::new(SamplingPace::default());
-        budget.note_touches(at(1.0), u64::MAX, Duration::ZERO);
-        assert_eq!(budget.ready_at(at(1.0), Duration::ZERO), at(1.0));
+        budget.note_touches(at(1.0), u64::MAX, Duration::ZERO, 1.0);
+        assert_eq!(budget.ready_at(at(1.0)), at(1.0));
     }
 
     #[test]
     fn a_large_program_waits_until_its_touches_are_paid_for() {
         // 2 million touches at 0.5 us are 1 s: 1 % of 100 s.
         let mut budget = SlowdownBudget::new(SamplingPace::default());
-        assert_eq!(budget.ready_at(at(1.0), EACH), at(1.0));
+        assert_eq!(budget.ready_at(at(1.0)), at(1.0));
         budget.note_clear();
-        budget.note_touches(at(2.0), 2_000_000, EACH);
-        let ready = budget.ready_at(at(2.0), EACH).as_secs_f64();
+        budget.note_touches(at(2.0), 2_000_000, EACH, 1.0);
+        let ready = budget.ready_at(at(2.0)).as_secs_f64();
         assert!((ready - 102.0).abs() < 1e-6, "{ready}");
     }
 
     #[test]
     fn a_small_program_keeps_the_base_period() {
         let mut budget = SlowdownBudget::new(SamplingPace::default());
-        budget.note_touches(at(1.0), 100_000, EACH);
-        assert!(budget.ready_at(at(1.0), EACH) <= at(31.0));
+        budget.note_touches(at(1.0), 100_000, EACH, 1.0);
+        assert!(budget.ready_at(at(1.0)) <= at(31.0));
+    }
+
+    #[test]
+    fn a_program_that_works_little_pays_out_of_little() {
+        // 100,000 touches are 50 ms: 1 % of the work of 5 s, which takes 50 s at a tenth of a core. One that hardly runs has touched
+        // nothing to speak of, however it is counted.
+        for (cores, wait_s) in [(8.0, 0.0), (1.0, 0.0), (0.1, 50.0), (0.0, 100.0)] {
+            let mut budget = SlowdownBudget::new(SamplingPace::default());
+            budget.note_touches(at(1.0), 100_000, EACH, cores);
+            let wait = budget.ready_at(at(1.0)).as_secs_f64() - 1.0;
+            assert!((wait - wait_s).abs() < 1e-6, "{cores}: {wait}");
+        }
     }
 
     #[test]
     fn touches_are_drawn_once() {
         let mut budget = SlowdownBudget::new(SamplingPace::default());
-        budget.note_touches(at(1.0), 1_000_000, EACH);
-        let once = budget.ready_at(at(1.0), EACH);
-        budget.note_touches(at(1.0), 1_000_000, EACH);
-        assert_eq!(budget.ready_at(at(1.0), EACH), once);
+        budget.note_touches(at(1.0), 1_000_000, EACH, 1.0);
+        let once = budget.ready_at(at(1.0));
+        budget.note_touches(at(1.0), 1_000_000, EACH, 1.0);
+        assert_eq!(budget.ready_at(at(1.0)), once);
     }
 
     #[test]
@@ -195,9 +213,9 @@ mod tests {
             let (mut now, mut cost_s) = (Duration::ZERO, 0.0);
             let largest = sizes.iter().max().copied().unwrap_or(0);
             for touches in sizes {
-                now = budget.ready_at(now + at(period_s), EACH);
+                now = budget.ready_at(now + at(period_s));
                 budget.note_clear();
-                budget.note_touches(now, touches, EACH);
+                budget.note_touches(now, touches, EACH, 1.0);
                 cost_s += touches as f64 * EACH.as_secs_f64();
             }
             let savings = 0.01 * SlowdownBudget::SAVED_S;

@@ -10,7 +10,7 @@ use crate::remote_advice;
 use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
-    Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WalkCosts,
+    Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES, WalkCosts,
 };
 use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
 use nix::errno::Errno;
@@ -56,9 +56,6 @@ pub struct Applied {
     pub seen: f64,
 }
 
-/// A process that has used less of a core than this since its last window has nothing to show.
-const IDLE_CORES: f64 = 0.002;
-
 /// What was seen of a region is forgotten after so many windows, or when all could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
 
@@ -78,11 +75,11 @@ impl Walks {
         };
         let cores = (used.saturating_sub(before)).as_secs_f64()
             / now.saturating_sub(then).as_secs_f64().max(1e-3);
-        if cores < IDLE_CORES {
+        if cores < WORTH_CORES {
             self.overhead = None;
             self.cpu_cores = Some(cores);
         }
-        Ok(cores >= IDLE_CORES)
+        Ok(cores >= WORTH_CORES)
     }
 
     /// Ends the window; says whether one was open.
@@ -206,6 +203,10 @@ impl Probing {
                 let Some(plan) = self.probe.next_round() else {
                     return Ok(None);
                 };
+                // What it costs would outweigh what there is to gain.
+                if !plan.for_rate && self.estimator.is_light() {
+                    return Ok(None);
+                }
                 self.round = clear(&plan, member, calls)?;
                 continue;
             };

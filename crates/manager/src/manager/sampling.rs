@@ -1,10 +1,11 @@
 //! When to sample, and what to do with a sample.
 
+use super::slowdown::Slowdowns;
 use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, SlowdownBudget, StretchedBy};
+use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, StretchedBy};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 pub(super) struct Sampling {
     state: State,
     /// What clearing access bits costs the programs.
-    slowdown: SlowdownBudget,
+    slowdown: Slowdowns,
     /// Not before this, for the sake of the manager's own CPU.
     not_before: Duration,
     /// Resident memory at the last window, in bytes.
@@ -78,7 +79,7 @@ impl Sampling {
             state: State::Idle {
                 next: settings.period,
             },
-            slowdown: SlowdownBudget::new(settings.pace),
+            slowdown: Slowdowns::new(settings.pace),
             not_before: Duration::ZERO,
             rss_then: 0,
             rss_now: 0,
@@ -207,10 +208,12 @@ impl<M: Machine> Manager<M> {
             return None;
         }
         if self.sampling.last_window.is_some() {
-            let touched = self.touched();
-            self.sampling.slowdown.note_touches(now, touched, each);
+            let all = self.processes.clone();
+            let seen = self.read(self.machine.now(), &all).processes;
+            self.sampling.slowdown.note_touches(now, &seen, each);
         }
-        let ready = self.sampling.slowdown.ready_at(now, each);
+        let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
+        let ready = self.processes.iter().map(ready).min()?;
         // Look again a period later: by then more pages may have been touched.
         let until = ready.min(now + self.settings.period).max(soonest);
         (ready > now).then_some((until, StretchedBy::ProgramSlowdown))
@@ -221,7 +224,9 @@ impl<M: Machine> Manager<M> {
         let needs = self.policy.needs();
         let mut open = Vec::new();
         // Clearing takes longer than reading: who is cleared first is exposed longest, everybody in turn.
+        self.sampling.slowdown.keep(&self.processes);
         let mut processes = self.processes.clone();
+        processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
@@ -232,11 +237,13 @@ impl<M: Machine> Manager<M> {
                 Ok(())
             };
             match started {
-                Ok(()) => open.push(process),
+                Ok(()) => {
+                    self.sampling.slowdown.note_clear(process);
+                    open.push(process);
+                }
                 Err(error) => self.trouble(now, &error),
             }
         }
-        self.sampling.slowdown.note_clear();
         if needs == Needs::Nothing || open.is_empty() {
             self.sampling.state = State::Idle {
                 next: now + self.settings.period,
@@ -364,7 +371,9 @@ impl<M: Machine> Manager<M> {
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
-        self.sampling.slowdown.note_touches(now, touches, each);
+        self.sampling
+            .slowdown
+            .note_touches(now, &observation.processes, each);
         self.drop_postponed();
         self.policy.observe(&observation);
         self.planner.observe(&observation);
@@ -404,14 +413,6 @@ impl<M: Machine> Manager<M> {
             }
         }
         observation
-    }
-
-    /// First touches since the bits were last cleared.
-    fn touched(&mut self) -> u64 {
-        let now = self.machine.now();
-        let processes = self.processes.clone();
-        let observation = self.read(now, &processes);
-        observation.processes.iter().map(|s| s.first_touches).sum()
     }
 
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing

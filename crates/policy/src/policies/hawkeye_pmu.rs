@@ -8,6 +8,7 @@ use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{Promotion, Reason};
 use crate::policies::members::Members;
 use crate::policy::{Needs, Policy, Waiting};
+use crate::run_rate::WORTH_CORES;
 use crate::terms::Terms;
 use std::time::Duration;
 
@@ -164,7 +165,10 @@ impl Policy for HawkeyePmu {
 /// Why nothing of a process is promoted, if its overhead is not worth it.
 pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<String> {
     let Some(overhead) = overhead else {
-        return Some("its overhead isn't known: it hardly ran, or was not measured yet".into());
+        let percent = WORTH_CORES * 100.0;
+        return Some(format!(
+            "its overhead isn't known: it uses less than {percent} % of a core, or was not measured yet"
+        ));
     };
     let least = terms.least_gain_percent();
     // What is no number is not at least anything either.

@@ -68,6 +68,13 @@ struct RegionRead {
     cpu_s: f64,
 }
 
+/// CPU time that a process used within some time, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ran {
+    cpu_s: f64,
+    wall_s: f64,
+}
+
 /// Puts the reads of one process's window together.
 #[derive(Clone, Debug)]
 pub struct Estimator {
@@ -83,13 +90,15 @@ pub struct Estimator {
     /// CPU and time of all rounds so far, in seconds.
     all_cpu_s: f64,
     all_wall_s: f64,
+    /// The same from the first round on in which it ran.
+    since_it_ran: Ran,
     reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// `None`: the process hardly ran.
+    /// `None`: the process ran less than is worth it ([`WORTH_CORES`]).
     pub overhead: Option<Overhead>,
     /// What of it comes from huge pages, in per cent of the process's CPU time: more of them would not save that.
     pub huge_percent: f64,
@@ -120,6 +129,9 @@ const MARKS_ENOUGH: u64 = 1000;
 const ORDERED_REGIONS_NEEDED: u64 = 32;
 /// A process that used less of a core than this hardly ran.
 const LEAST_CORES: f64 = 0.002;
+/// A process that uses less of a core than this is left alone: whatever it loses to translation, promotions would save next to nothing of a
+/// core, and what first touches cost weighs the more with it.
+pub const WORTH_CORES: f64 = 0.05;
 /// A process that used less CPU in a round than this share of what it uses on average has paused.
 const RAN_SHARE: f64 = 0.5;
 /// When first touches take more than this share of the process's time, they hold it up so much that
@@ -140,6 +152,7 @@ impl Estimator {
             round_reads: HashMap::new(),
             all_cpu_s: 0.0,
             all_wall_s: 0.0,
+            since_it_ran: Ran::default(),
             reads: HashMap::new(),
         }
     }
@@ -205,6 +218,11 @@ impl Estimator {
         }
         self.all_cpu_s += last.cpu_s;
         self.all_wall_s += last.wall_s;
+        let before = self.since_it_ran;
+        if before.cpu_s > 0.0 || per(last.cpu_s, last.wall_s) >= LEAST_CORES {
+            self.since_it_ran.cpu_s += last.cpu_s;
+            self.since_it_ran.wall_s += last.wall_s;
+        }
         let average = per(self.all_cpu_s, self.all_wall_s);
         // Since all were cleared: what it did meanwhile is not about those that came last.
         let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
@@ -214,6 +232,12 @@ impl Estimator {
             self.reads.extend(reads);
         }
         ran
+    }
+
+    /// Whether the process has run since the first round, and so little that it is left alone ([`WORTH_CORES`]).
+    pub fn is_light(&self) -> bool {
+        let Ran { cpu_s, wall_s } = self.since_it_ran;
+        cpu_s > 0.0 && cpu_s < wall_s * WORTH_CORES
     }
 
     /// The estimate.
@@ -241,7 +265,7 @@ impl Estimator {
         let residence_s = self.residence_s(f64::from(costs.tlb_pages));
         let walks = self.walks(&at, residence_s);
         let huge = self.huge_rates(costs).share(&costs.at(0), costs);
-        let overhead = (cpu_cores >= LEAST_CORES).then(|| {
+        let overhead = (cpu_cores >= LEAST_CORES && !self.is_light()).then(|| {
             let base = rates.share(&at, costs);
             let marks = last.touched().max(1) as f64;
             let chance = (2.0 / marks.sqrt()).min(1.0);

@@ -19,6 +19,6 @@ pub mod plan;
 pub mod shape;
 
 pub use costs::{DistanceCost, FootprintCosts, WalkCosts};
-pub use estimate::{Estimate, Estimator, RegionMarks, RegionWalks};
+pub use estimate::{Estimate, Estimator, RegionMarks, RegionWalks, WORTH_CORES};
 pub use plan::{INTERCEPTED, Probe, ProbeSettings, RoundPlan};
 pub use shape::{PageBits, Shape};

@@ -76,7 +76,7 @@ pub fn sentence(finding: &Finding) -> String {
     match finding {
         Finding::Costs { cost } => costs(cost),
         Finding::NotMeasured(NotMeasured::Idle) => {
-            "It hardly ran while it was measured, so translation costs it nothing now; measure it when it works.".into()
+            "It used less than 5 % of a core while it was measured: whatever translation costs it, there is little to save now; measure it when it works.".into()
         }
         Finding::NotMeasured(NotMeasured::TooSmall) => {
             "It has no 2 MiB of private memory in one piece: there is nothing to be made huge.".into()

@@ -146,7 +146,7 @@ impl Seen<'_> {
         });
         let overhead = match (measured, sample.source) {
             (Some(new), _) => Some(averaged(new, before_percent)),
-            // It could have been seen, and was not: the process hardly ran.
+            // It could have been seen, and was not: the process ran too little.
             (None, CoverageSource::AccessBits) => None,
             (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
                 low_percent: 0.0,

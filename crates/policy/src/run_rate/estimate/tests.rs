@@ -282,6 +282,36 @@ fn who_hardly_ran_is_not_judged() {
     assert_eq!(idle.overhead, None);
 }
 
+/// An estimator after rounds of 30 ms in which a process ran for these shares of the time.
+fn after_rounds(cores: &[f64]) -> Estimator {
+    let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+    for (round, cores) in (0..).zip(cores) {
+        for exposed in [Duration::from_millis(1), Duration::from_millis(30)] {
+            let mark = RegionMarks {
+                region: region(round),
+                huge: false,
+                exposed,
+                touched: scattered(round, exposed.as_secs_f64() * 2000.0),
+            };
+            estimator.read(&[mark], exposed.mul_f64(*cores), exposed);
+        }
+        estimator.end_round(true);
+    }
+    estimator
+}
+
+#[test]
+fn who_works_little_is_left_alone_and_who_has_paused_is_not() {
+    // A server that answers at times; one that has paused for a while and works now; one that was never seen at work.
+    let light = after_rounds(&[0.0, 0.06, 0.0, 0.04]);
+    assert!(light.is_light());
+    assert_eq!(light.finish(&costs()).overhead, None);
+    let paused = after_rounds(&[0.0, 0.0, 0.0, 0.0, 0.9]);
+    assert!(!paused.is_light());
+    assert!(paused.finish(&costs()).overhead.is_some());
+    assert!(!after_rounds(&[0.0; 4]).is_light());
+}
+
 #[test]
 fn first_touches_that_hold_the_program_up_make_it_at_least() {
     let touch = |r, t: f64| scattered(r, t * 20_000.0);

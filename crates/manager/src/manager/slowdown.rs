@@ -1,0 +1,87 @@
+//! What sampling costs each program, against what it may.
+
+use hawkeye_policy::{ProcessId, ProcessSample, SamplingPace, SlowdownBudget};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Each program's budget: one that has used its up sits windows out, and nobody waits for it.
+pub(super) struct Slowdowns {
+    pace: SamplingPace,
+    budgets: HashMap<ProcessId, SlowdownBudget>,
+}
+
+impl Slowdowns {
+    /// Nothing has cost anybody anything.
+    pub(super) fn new(pace: SamplingPace) -> Self {
+        Self {
+            pace,
+            budgets: HashMap::new(),
+        }
+    }
+
+    /// Told what was touched of these since their bits were last cleared, each first touch at a cost of `each`.
+    pub(super) fn note_touches(
+        &mut self,
+        now: Duration,
+        samples: &[ProcessSample],
+        each: Duration,
+    ) {
+        for sample in samples {
+            self.of(sample.process)
+                .note_touches(now, sample.first_touches, each, sample.cpu_cores);
+        }
+    }
+
+    /// A process's bits were cleared.
+    pub(super) fn note_clear(&mut self, process: ProcessId) {
+        self.of(process).note_clear();
+    }
+
+    /// When a process's bits may be cleared again, not before `now`.
+    pub(super) fn ready_at(&self, now: Duration, process: ProcessId) -> Duration {
+        self.budgets
+            .get(&process)
+            .map_or(now, |budget| budget.ready_at(now))
+    }
+
+    /// Forgets all but these.
+    pub(super) fn keep(&mut self, processes: &[ProcessId]) {
+        self.budgets
+            .retain(|process, _| processes.contains(process));
+    }
+
+    fn of(&mut self, process: ProcessId) -> &mut SlowdownBudget {
+        let new = || SlowdownBudget::new(self.pace);
+        self.budgets.entry(process).or_insert_with(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_another_and_who_is_gone_is_forgotten() {
+        let [small, large] = [1, 2].map(|pid| ProcessId {
+            pid,
+            start_ticks: 7,
+        });
+        let mut slowdowns = Slowdowns::new(SamplingPace::default());
+        let now = Duration::from_secs(1);
+        let touched = |process, first_touches| ProcessSample {
+            first_touches,
+            ..ProcessSample::population(process, Vec::new())
+        };
+        for process in [small, large] {
+            slowdowns.note_clear(process);
+        }
+        let samples = [touched(small, 1_000), touched(large, 1_000_000)];
+        slowdowns.note_touches(now, &samples, Duration::from_nanos(500));
+        assert_eq!(slowdowns.ready_at(now, small), now);
+        // Half a second of its time is 1 % of 50 s.
+        let wait = slowdowns.ready_at(now, large).saturating_sub(now);
+        assert!((wait.as_secs_f64() - 50.0).abs() < 1e-6, "{wait:?}");
+        slowdowns.keep(&[small]);
+        assert_eq!(slowdowns.ready_at(now, large), now);
+    }
+}
