@@ -5,14 +5,14 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::speed::in_turn;
 use super::programs::{Kind, Program, idle_redis};
-use super::report::{Report, median};
+use super::report::{Report, median, median_error};
 use super::systems::{Pace, System};
 use hawkeye_linux::process::rss_bytes;
 use std::time::Duration;
 
+/// How long it is measured, in turns of how long.
 #[derive(Clone, Copy)]
-struct Sizes {
-    mib: u64,
+struct Times {
     turn: Duration,
     /// Before it is managed, and while it is.
     lengths: [Duration; 2],
@@ -23,6 +23,28 @@ struct Sizes {
 enum Subject {
     Reader(Kind),
     IdleRedis,
+}
+
+impl Subject {
+    fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
+        match self {
+            Self::Reader(kind) => kind.start(host, mib),
+            Self::IdleRedis => idle_redis(host, mib),
+        }
+    }
+
+    /// A program that hardly works shows little in a turn: a batch of answers each 50 ms, of which the next may take twice as long. More
+    /// and shorter turns are what brings the error under 1 %.
+    fn times(self) -> Times {
+        let (turn, [before_s, managed_s]) = match self {
+            Self::Reader(_) => (Duration::from_millis(500), [15, 45]),
+            Self::IdleRedis => (Duration::from_millis(200), [120, 180]),
+        };
+        Times {
+            turn,
+            lengths: [before_s, managed_s].map(Duration::from_secs),
+        }
+    }
 }
 
 const SUBJECTS: [(&str, Subject); 3] = [
@@ -43,66 +65,50 @@ const SUBJECTS: [(&str, Subject); 3] = [
     ("idle Redis", Subject::IdleRedis),
 ];
 
-/// 1 GiB each, 45 s under management with default settings.
+/// 1 GiB each, under management with default settings.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            mib: 128,
-            turn: Duration::from_millis(200),
-            lengths: [Duration::from_millis(800), Duration::from_millis(1200)],
-        },
-        Scale::Full => Sizes {
-            mib: 1024,
-            turn: Duration::from_millis(500),
-            lengths: [Duration::from_secs(15), Duration::from_secs(45)],
-        },
+    let mib = match scale {
+        Scale::Quick => 128,
+        Scale::Full => 1024,
     };
-    need_bytes(3 * (sizes.mib << 20))?;
+    need_bytes(3 * (mib << 20))?;
     let mut report = Report::new("no-gain");
     System::Hawkeye.prepare(host)?;
     for (name, subject) in SUBJECTS {
-        compare(host, name, subject, sizes, &mut report)?;
+        let times = match scale {
+            Scale::Quick => Times {
+                turn: Duration::from_millis(200),
+                lengths: [800, 1200].map(Duration::from_millis),
+            },
+            Scale::Full => subject.times(),
+        };
+        let pair = [subject.start(host, mib)?, subject.start(host, mib)?];
+        compare(host, name, pair, times, &mut report)?;
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Two instances of {} MiB each, {} ms in turn; how much slower, by operations per second of CPU time, the one is beside the other from when it is managed (for {} s), than before. Default settings.",
-        sizes.mib,
-        sizes.turn.as_millis(),
-        sizes.lengths[1].as_secs_f64(),
+        "Two instances of {mib} MiB each, in turn; how much slower, by operations per second of CPU time, the one is beside the other from when it is managed, than before (± one standard error). Default settings.",
     ));
     Ok(report)
-}
-
-impl Subject {
-    fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
-        match self {
-            Self::Reader(kind) => kind.start(host, mib),
-            Self::IdleRedis => idle_redis(host, mib),
-        }
-    }
 }
 
 fn compare(
     host: &mut Host,
     name: &str,
-    subject: Subject,
-    sizes: Sizes,
+    mut pair: [Box<dyn Program>; 2],
+    times: Times,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let mut pair = [
-        subject.start(host, sizes.mib)?,
-        subject.start(host, sizes.mib)?,
-    ];
     let (alone_pid, pid) = (pair[0].pid(), pair[1].pid());
     let mut ratios = |all| {
         let [alone, managed] = &mut pair;
-        in_turn(alone.as_mut(), managed.as_mut(), sizes.turn, all)
+        in_turn(alone.as_mut(), managed.as_mut(), times.turn, all)
     };
-    let before = ratios(sizes.lengths[0])?;
+    let before = ratios(times.lengths[0])?;
     let promoter = System::Hawkeye.promoter(host)?;
     let (during, promoting) = std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| ratios(sizes.lengths[1]));
-        let length = 2 * sizes.lengths[1];
+        let measuring = scope.spawn(|| ratios(times.lengths[1]));
+        let length = 2 * times.lengths[1];
         let promoting = promoter.promote(pid, Pace::Own, length, || measuring.is_finished());
         let during = measuring
             .join()
@@ -111,15 +117,19 @@ fn compare(
     })?;
     report.managed(promoting.cpu, promoting.wall);
     let larger = rss_bytes(pid)? as f64 / rss_bytes(alone_pid)? as f64;
+    let ratio = median(&during) / median(&before);
+    let error = |ratios: &[f64]| median_error(ratios) / median(ratios);
     report.row(
         format!("{name}: slower"),
-        (1.0 - median(&during) / median(&before)) * 100.0,
+        (1.0 - ratio) * 100.0,
         "%",
         format!(
-            "larger by {:.2} %; {} promotions; {} turns before and {} while managed; goal: at most 1 each",
+            "± {:.2} %; larger by {:.2} %; {} promotions; {} turns of {} ms before and {} while managed; goal: at most 1 each",
+            error(&before).hypot(error(&during)) * ratio * 100.0,
             (larger - 1.0) * 100.0,
             promoting.promoted,
             before.len(),
+            times.turn.as_millis(),
             during.len(),
         ),
     );
