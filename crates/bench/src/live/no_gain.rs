@@ -18,7 +18,7 @@ struct Times {
     lengths: [Duration; 2],
 }
 
-/// What is started twice.
+/// What is started three times.
 #[derive(Clone, Copy)]
 enum Subject {
     Reader(Kind),
@@ -71,7 +71,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Quick => 128,
         Scale::Full => 1024,
     };
-    need_bytes(3 * (mib << 20))?;
+    need_bytes(4 * (mib << 20))?;
     let mut report = Report::new("no-gain");
     System::Hawkeye.prepare(host)?;
     for (name, subject) in SUBJECTS {
@@ -82,32 +82,31 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             },
             Scale::Full => subject.times(),
         };
-        let pair = [subject.start(host, mib)?, subject.start(host, mib)?];
-        compare(host, name, pair, times, &mut report)?;
+        let start = || subject.start(host, mib);
+        let instances = [start()?, start()?, start()?];
+        compare(host, name, instances, times, &mut report)?;
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Two instances of {mib} MiB each, in turn; how much slower, by operations per second of CPU time, the one is beside the other from when it is managed, than before (± one standard error). Default settings.",
+        "Three instances of {mib} MiB each, in turn, one of them managed; how much slower it is beside the other two, by operations per second of CPU time, than before (± one standard error, if one turn told nothing of the next); the same of the second other beside the first, whom nobody manages, is what chance does here. Default settings.",
     ));
     Ok(report)
 }
 
+/// The first is managed, the others are not.
 fn compare(
     host: &mut Host,
     name: &str,
-    mut pair: [Box<dyn Program>; 2],
+    mut instances: [Box<dyn Program>; 3],
     times: Times,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let (alone_pid, pid) = (pair[0].pid(), pair[1].pid());
-    let mut ratios = |all| {
-        let [alone, managed] = &mut pair;
-        in_turn(alone.as_mut(), managed.as_mut(), times.turn, all)
-    };
-    let before = ratios(times.lengths[0])?;
+    let [pid, alone_pid] = [0, 1].map(|n: usize| instances[n].pid());
+    let mut speeds = |all| in_turn(&mut instances, times.turn, all);
+    let before = speeds(times.lengths[0])?;
     let promoter = System::Hawkeye.promoter(host)?;
     let (during, promoting) = std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| ratios(times.lengths[1]));
+        let measuring = scope.spawn(|| speeds(times.lengths[1]));
         let length = 2 * times.lengths[1];
         let promoting = promoter.promote(pid, Pace::Own, length, || measuring.is_finished());
         let during = measuring
@@ -117,15 +116,17 @@ fn compare(
     })?;
     report.managed(promoting.cpu, promoting.wall);
     let larger = rss_bytes(pid)? as f64 / rss_bytes(alone_pid)? as f64;
-    let ratio = median(&during) / median(&before);
-    let error = |ratios: &[f64]| median_error(ratios) / median(ratios);
+    let [managed, chance] =
+        [beside_the_others, of_the_others].map(|ratio| Slower::of(&before, &during, ratio));
     report.row(
         format!("{name}: slower"),
-        (1.0 - ratio) * 100.0,
+        managed.percent,
         "%",
         format!(
-            "± {:.2} %; larger by {:.2} %; {} promotions; {} turns of {} ms before and {} while managed; goal: at most 1 each",
-            error(&before).hypot(error(&during)) * ratio * 100.0,
+            "± {:.2}, and {:.2} ± {:.2} where nobody manages; larger by {:.2} %; {} promotions; {} turns of {} ms before and {} while managed; goal: at most 1 each",
+            managed.error_percent,
+            chance.percent,
+            chance.error_percent,
             (larger - 1.0) * 100.0,
             promoting.promoted,
             before.len(),
@@ -134,4 +135,31 @@ fn compare(
         ),
     );
     Ok(())
+}
+
+fn beside_the_others([managed, first, second]: &[f64; 3]) -> f64 {
+    managed / (first * second).sqrt()
+}
+
+fn of_the_others([_, first, second]: &[f64; 3]) -> f64 {
+    second / first
+}
+
+/// How much slower one is beside another than it was.
+struct Slower {
+    percent: f64,
+    error_percent: f64,
+}
+
+impl Slower {
+    fn of(before: &[[f64; 3]], during: &[[f64; 3]], ratio: fn(&[f64; 3]) -> f64) -> Self {
+        let [before, during] =
+            [before, during].map(|rounds| rounds.iter().map(ratio).collect::<Vec<_>>());
+        let now = median(&during) / median(&before);
+        let error = |ratios: &[f64]| median_error(ratios) / median(ratios);
+        Self {
+            percent: (1.0 - now) * 100.0,
+            error_percent: error(&before).hypot(error(&during)) * now * 100.0,
+        }
+    }
 }

@@ -23,20 +23,22 @@ pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed, BenchE
     speed
 }
 
-/// Turns of two programs, one after the other for so long, at least one of each: the second's speed in times the first's, by CPU time.
-pub fn in_turn(
-    first: &mut dyn Program,
-    second: &mut dyn Program,
+/// Turns of several programs, one after the other for so long, at least one of each: how fast each was in its turns, by CPU time.
+pub fn in_turn<const N: usize>(
+    programs: &mut [Box<dyn Program>; N],
     length: Duration,
     all: Duration,
-) -> Result<Vec<f64>, BenchError> {
+) -> Result<Vec<[f64; N]>, BenchError> {
     let begun = Instant::now();
-    let mut ratios = Vec::new();
-    while ratios.is_empty() || begun.elapsed() < all {
-        let speed = turn(first, length)?.per_cpu_s;
-        ratios.push(turn(second, length)?.per_cpu_s / speed);
+    let mut rounds = Vec::new();
+    while rounds.is_empty() || begun.elapsed() < all {
+        let mut speeds = [0.0; N];
+        for (speed, program) in speeds.iter_mut().zip(programs.iter_mut()) {
+            *speed = turn(program.as_mut(), length)?.per_cpu_s;
+        }
+        rounds.push(speeds);
     }
-    Ok(ratios)
+    Ok(rounds)
 }
 
 /// Sets programs going that work at the same time, measures each, and has them pause.
