@@ -304,13 +304,11 @@ impl Plain {
         size.leaf().bytes() * pages
     }
 
-    /// Pages of 1 GiB count in order of their first mapping; the others by address.
+    /// Pieces of 1 GiB count in order of their first mapping, and what is in them by address.
     fn numbered(&self, space: u16, size: EntrySize, address: u64, in_l1: bool) -> Entry {
-        let number = match size {
-            EntrySize::Giant => u64::from(self.number_of(0, space, address)),
-            _ => address / self.bytes(size, in_l1),
-        };
-        (space, size, number)
+        let piece = u64::from(self.number_of(0, space, address));
+        let counted = piece << 30 | address & ((1 << 30) - 1);
+        (space, size, counted / self.bytes(size, in_l1))
     }
 
     fn entry(&self, space: u16, size: EntrySize, address: u64) -> Entry {
@@ -380,19 +378,16 @@ impl Plain {
 
     /// Forgets pages with bytes in a range.
     pub fn invalidate(&mut self, space: u16, begin: u64, end: u64) {
-        let chunks: BTreeMap<u64, u64> = self.numbers[0]
+        let pieces: BTreeMap<u64, u64> = self.numbers[0]
             .iter()
             .map(|((_, gib), number)| (u64::from(*number), *gib))
             .collect();
         let [in_l2, in_l1] =
             [false, true].map(|in_l1| EntrySize::ALL.map(|size| self.bytes(size, in_l1)));
         let keep = |bytes: &[u64; 5], entry: &Entry| {
-            let number = match entry.1 {
-                EntrySize::Giant => chunks[&entry.2],
-                _ => entry.2,
-            };
             let bytes = bytes[entry.1 as usize];
-            let first = number * bytes;
+            let counted = entry.2 * bytes;
+            let first = pieces[&(counted >> 30)] << 30 | counted & ((1 << 30) - 1);
             entry.0 != space || end <= first || first + bytes <= begin
         };
         for tlb in &mut self.l1 {

@@ -133,7 +133,8 @@ impl Orders {
         }
     }
 
-    /// The number of the entry of a size that a base page is in.
+    /// The number of the entry of a size that a base page is in. Its last bits choose the set of a TLB: with more sets than entries in
+    /// 1 GiB (256 sets and entries of 32 MiB, say) the order in which pieces of 1 GiB were first mapped has a part in it.
     #[inline(always)]
     pub(crate) const fn number(self, page: u32, size: EntrySize) -> u32 {
         page >> self.of(size)
