@@ -87,6 +87,8 @@ pub struct LinuxMachine {
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
 const MAX_SWAPPED: u16 = 128;
+/// So often a huge page is split that somebody else holds on to: compaction, a debugger that reads it, DAMON. All let go in microseconds.
+const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
     /// Takes over.
@@ -369,19 +371,27 @@ impl Machine for LinuxMachine {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
         let begun = Instant::now();
-        let longest_call = self
-            .recovery
-            .split(&member.handle, region, &mut self.calls)?;
+        let mut longest_call = Duration::ZERO;
+        let mut tries = 0;
+        let left = loop {
+            let call = self
+                .recovery
+                .split(&member.handle, region, &mut self.calls)?;
+            longest_call = longest_call.max(call);
+            let left = self.sampler.look(member, region).map_err(failed)?;
+            if !left.is_some_and(|left| self.recovery.was_passed_by(&left)) {
+                break left;
+            }
+            tries += 1;
+            if tries == SPLIT_TRIES {
+                return Err(MachineError::Refused {
+                    call: "splitting a huge page",
+                    process,
+                    errno: "EBUSY",
+                });
+            }
+        };
         let took = begun.elapsed();
-        let left = self.sampler.look(member, region).map_err(failed)?;
-        if left.is_some_and(|r| r.is_huge()) {
-            // The kernel passes a huge page by, and says nothing, while somebody else holds on to it.
-            return Err(MachineError::Refused {
-                call: "splitting a huge page",
-                process,
-                errno: "EBUSY",
-            });
-        }
         if let Some(notebook) = &mut self.notebook {
             notebook.note_split(process);
         }

@@ -6,7 +6,9 @@ use crate::process::ProcessHandle;
 use crate::sampler::CallTimes;
 use crate::{pagemap, remote_advice};
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -32,6 +34,12 @@ impl RecoveryMethod {
             }
             Self::None => false,
         }
+    }
+
+    /// Whether a region looks as if [`Self::split`] had not been called: the kernel passes a huge page by, and says nothing, while somebody
+    /// else holds on to it (mm/huge_memory.c, `__folio_split`). If it noticed late, the page is mapped by base pages and still whole.
+    pub(crate) fn was_passed_by(self, left: &RegionSample) -> bool {
+        left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
     }
 
     /// Splits a huge page and gives its zero pages back; how long the longest call took.

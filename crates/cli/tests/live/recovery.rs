@@ -9,8 +9,11 @@ use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope, remote_advice, system_memory};
-use hawkeye_manager::{Machine as _, Promoted, Settings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, PageOrder, Watermarks};
+use hawkeye_manager::{Machine as _, MachineError, Promoted, Settings};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn means() -> Means {
@@ -69,6 +72,60 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
         Some(16 * 412 * 4096),
         "{summary}"
     );
+    assert_unharmed(&mut program);
+}
+
+/// Reads a program's memory again and again, and so holds on to each page for a moment.
+fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("opens");
+    let mut page = [0; 4096];
+    while !until.load(Ordering::Relaxed) {
+        for region in regions {
+            let _ = memory.read_at(&mut page, region.start());
+        }
+    }
+}
+
+#[test]
+fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
+    let why = "this kernel pages zero pages out: what is read meanwhile comes back";
+    let Some(_machine) = machine_with_remap("what_somebody_holds_on_to", why) else {
+        return;
+    };
+    let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
+    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
+    let signals = StopSignals::take_over().expect("signals");
+    let mut machine = LinuxMachine::new(means(), scope, signals);
+    let process = machine.processes()[0];
+    let sampled = machine.sample(process).expect("samples");
+    let huge = sampled.regions.iter().filter(|r| r.is_huge());
+    let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
+    assert_eq!(regions.len(), 128);
+    let mut recover = |regions: &[RegionAddr]| {
+        let outcome = |region: &RegionAddr| (*region, machine.recover(process, *region));
+        regions.iter().map(outcome).collect::<Vec<_>>()
+    };
+    let stop = AtomicBool::new(false);
+    let outcomes = std::thread::scope(|scope| {
+        scope.spawn(|| read_all_the_time(pid, &regions, &stop));
+        let outcomes = recover(&regions);
+        stop.store(true, Ordering::Relaxed);
+        outcomes
+    });
+    let mut refused = Vec::new();
+    for (region, outcome) in outcomes {
+        match outcome {
+            Ok(recovered) => assert_eq!(recovered.bytes, 412 * 4096, "{region}"),
+            Err(MachineError::Refused { errno: "EBUSY", .. }) => refused.push(region),
+            Err(error) => panic!("{region}: {error}"),
+        }
+    }
+    // Whoever held on to them is gone.
+    for (region, outcome) in recover(&refused) {
+        let bytes = outcome.expect("recovers").bytes;
+        assert_eq!(bytes, 412 * 4096, "{region}");
+    }
+    assert_eq!(memory(&mut program).1, 0);
     assert_unharmed(&mut program);
 }
 
