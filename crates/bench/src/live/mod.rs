@@ -21,6 +21,7 @@ pub mod many_processes;
 pub mod no_gain;
 pub mod one_tib;
 mod polling;
+mod pressure;
 mod primitives;
 mod probe;
 pub mod programs;

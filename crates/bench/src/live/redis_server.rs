@@ -2,7 +2,7 @@
 
 use super::error::BenchError;
 use super::programs::{in_background, packages};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -188,21 +188,6 @@ impl Drop for RedisServer {
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.socket);
     }
-}
-
-/// A neighbour that fills the machine to 88 % while it lives.
-///
-/// # Errors
-/// It can't be started.
-pub fn press(program: &Path) -> Result<crate::workload::Workload, BenchError> {
-    let machine = hawkeye_linux::system_memory::machine()?;
-    let wanted = (machine.total_bytes as f64 * 0.88) as u64;
-    let mib = wanted.saturating_sub(machine.used_bytes) >> 20;
-    let mib = mib.min(super::host::available_bytes() >> 20).to_string();
-    let words = ["workload", "burner", "--pages", "huge", "--mib", &mib];
-    let mut neighbour = crate::workload::Workload::spawn(program, words)?;
-    neighbour.wait_ready()?;
-    Ok(neighbour)
 }
 
 fn output(command: &mut Command) -> Result<String, BenchError> {

@@ -3,7 +3,8 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::redis_server::{RedisServer, press};
+use super::pressure::Pressure;
+use super::redis_server::RedisServer;
 use super::report::{Report, median};
 use super::systems::{Pace, Promoting, System};
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 /// In the order in which they start: whoever starts while faults give huge pages would have them, too.
 const SYSTEMS: [System; 3] = [System::Base, System::Hawkeye, System::ThpShipped];
 const DELETED_PERCENT: u32 = 60;
+/// Over the mark from which on memory is taken back, by default 85 %.
+const SHORT_PERCENT: f64 = 88.0;
 /// With its header a base page for Redis' allocator: what is deleted can be given back.
 const VALUE_BYTES: u64 = 4000;
 
@@ -79,7 +82,7 @@ fn run_short(
     short: Duration,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    let _neighbour = press(host.program())?;
+    let pressure = Pressure::apply(host.program(), SHORT_PERCENT)?;
     for (system, server) in servers {
         let promoter = system.promoter(host)?;
         let promoting = promoter.promote(server.pid(), Pace::Own, short, || false)?;
@@ -88,7 +91,8 @@ fn run_short(
         }
     }
     report.note(format!(
-        "Memory short: a neighbour fills the machine to 88 % for {} s a server, and is gone again when the speed is measured.",
+        "Memory short: neighbours fill the machine to {:.1} % for {} s a server, and are gone again when the speed is measured.",
+        pressure.used_percent,
         short.as_secs()
     ));
     Ok(())
