@@ -33,6 +33,7 @@ int list_mappings(struct bpf_iter__task_vma *ctx)
 	m->end = vma->vm_end;
 	m->flags = vma->vm_flags;
 	m->has_file = vma->vm_file != 0;
+	m->process = ctx->task->tgid;
 	mappings_found = i + 1;
 	return 0;
 }
