@@ -14,12 +14,13 @@ struct mapping_record mappings[MAX_MAPPINGS];
 SEC("iter/task_vma")
 int list_mappings(struct bpf_iter__task_vma *ctx)
 {
+	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	struct mapping_record *m;
 	u32 i = mappings_found;
 	u64 start;
 
-	if (!ctx->task || !vma)
+	if (!task || !vma)
 		return 0;
 	start = vma->vm_start;
 	if (start < mappings_from)
@@ -33,7 +34,7 @@ int list_mappings(struct bpf_iter__task_vma *ctx)
 	m->end = vma->vm_end;
 	m->flags = vma->vm_flags;
 	m->has_file = vma->vm_file != 0;
-	m->process = ctx->task->tgid;
+	m->process = task->tgid;
 	mappings_found = i + 1;
 	return 0;
 }
