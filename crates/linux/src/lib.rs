@@ -43,6 +43,7 @@ pub mod takeover;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;
+pub mod userfaultfd;
 pub mod walk_costs;
 
 pub use bell::Bell;

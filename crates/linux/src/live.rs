@@ -327,6 +327,10 @@ impl Machine for LinuxMachine {
             }
             Some(_) => {}
         }
+        let eligible = self.sampler.still_eligible(member, region);
+        if !eligible.map_err(|error| error.for_process(process))? {
+            return Ok(Promoted::NotCandidate);
+        }
         let timed = |took| self.calls.note(took);
         let (result, took) = remote_advice::collapse_insisting(&member.handle, region, timed);
         match result {
@@ -374,6 +378,17 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
+            if !self
+                .sampler
+                .still_eligible(member, region)
+                .map_err(failed)?
+            {
+                return Err(MachineError::Refused {
+                    call: "splitting a huge page that may not be managed any more",
+                    process,
+                    errno: "EPERM",
+                });
+            }
             let call = self
                 .recovery
                 .split(&member.handle, region, &mut self.calls)?;

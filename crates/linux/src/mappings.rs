@@ -12,6 +12,8 @@ pub(crate) mod vm {
     pub const GROWSDOWN: u64 = 0x100;
     pub const UFFD_MISSING: u64 = 0x200;
     pub const PFNMAP: u64 = 0x400;
+    pub const UFFD_WP: u64 = 0x1000;
+    pub const LOCKED: u64 = 0x2000;
     pub const IO: u64 = 0x4000;
     pub const HUGETLB: u64 = 0x0040_0000;
     pub const MIXEDMAP: u64 = 0x1000_0000;
@@ -39,6 +41,9 @@ pub enum Ineligible {
     /// Stacks grow and are small.
     #[error("it belongs to a stack")]
     Stack,
+    /// Registered with userfaultfd: its monitor sees and answers each fault.
+    #[error("userfaultfd watches it")]
+    Userfaultfd,
     /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
     #[error("its owner said MADV_NOHUGEPAGE")]
     NoHugePage,
@@ -74,6 +79,9 @@ impl Mapping {
         }
         if self.flags & vm::GROWSDOWN != 0 {
             return Err(Ineligible::Stack);
+        }
+        if self.flags & (vm::UFFD_MISSING | vm::UFFD_WP) != 0 {
+            return Err(Ineligible::Userfaultfd);
         }
         if self.flags & vm::NOHUGEPAGE != 0 {
             return Err(Ineligible::NoHugePage);
@@ -200,6 +208,11 @@ mod tests {
             .eligible()
         };
         assert_eq!(with(vm::NOHUGEPAGE), Err(Ineligible::NoHugePage));
+        assert_eq!(with(vm::UFFD_MISSING), Err(Ineligible::Userfaultfd));
+        assert_eq!(
+            with(vm::UFFD_WP | vm::NOHUGEPAGE),
+            Err(Ineligible::Userfaultfd)
+        );
         assert_eq!(with(vm::HUGETLB), Err(Ineligible::HugeTlb));
         assert_eq!(with(vm::SHARED), Err(Ineligible::NotAnonymous));
         assert_eq!(with(vm::PFNMAP), Err(Ineligible::NotAnonymous));

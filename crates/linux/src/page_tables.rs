@@ -53,13 +53,14 @@ pub struct Target {
 struct Links {
     walk: OwnedFd,
     list: OwnedFd,
+    find: OwnedFd,
     scan: OwnedFd,
     marks: OwnedFd,
 }
 
 impl Target {
-    /// File descriptors that one takes: its four links.
-    pub const DESCRIPTORS: usize = 4;
+    /// File descriptors that one takes: its five links.
+    pub const DESCRIPTORS: usize = 5;
 }
 
 // A link more is a descriptor more.
@@ -152,6 +153,7 @@ impl PageTables {
         let links = Links {
             walk: bind(programs.walk.as_fd(), pid)?,
             list: bind(programs.list_mappings.as_fd(), pid)?,
+            find: bind(programs.find_mapping.as_fd(), pid)?,
             scan: bind(programs.scan_zeros.as_fd(), pid)?,
             marks: bind(programs.read_marks.as_fd(), pid)?,
         };
@@ -172,15 +174,36 @@ impl PageTables {
             all.extend(
                 bss.mappings[..bss.mappings_found as usize]
                     .iter()
-                    .map(|m| Mapping {
-                        range: m.start..m.end,
-                        flags: m.flags,
-                        file_backed: m.has_file != 0,
-                    }),
+                    .map(mapping),
             );
             if bss.mappings_full == 0 {
                 return Ok(all);
             }
+        }
+    }
+
+    /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
+    /// and never waits for the process.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    pub fn mapping_at(
+        &mut self,
+        target: &Target,
+        address: u64,
+    ) -> Result<Option<Mapping>, LinuxError> {
+        let bss = self.bss_mut();
+        bss.mapping_at = address;
+        bss.mapping_found = 0;
+        run(&target.links.find)?;
+        let bss = self.bss();
+        match bss.mapping_found {
+            0 => Ok(None),
+            error if error < 0 => Err(LinuxError::Call {
+                call: "looking up a mapping",
+                errno: Errno::from_raw(-error as i32),
+            }),
+            _ => Ok(Some(mapping(&bss.found_mapping))),
         }
     }
 
@@ -300,6 +323,14 @@ impl PageTables {
         run(&target.links.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(scan.zero_pages as u16))
+    }
+}
+
+fn mapping(m: &types::mapping_record) -> Mapping {
+    Mapping {
+        range: m.start..m.end,
+        flags: m.flags,
+        file_backed: m.has_file != 0,
     }
 }
 

@@ -7,9 +7,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
+use nix::sys::uio::pread;
 use nix::unistd::Pid;
 use procfs::process::Process;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -71,6 +73,49 @@ impl ProcessHandle {
     pub fn alive(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+    }
+}
+
+/// Another process's memory for reading, by `/proc/PID/mem`: reads reach the address space that the process had when this
+/// was opened, or none. A call by pid could reach another process that got the same pid.
+///
+/// A read never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer (mm/gup.c,
+/// `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c, `handle_userfault`). `process_vm_readv` waits.
+#[derive(Debug)]
+pub struct ProcessMemory(File);
+
+impl ProcessMemory {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The process has ended, or its memory may not be read.
+    pub fn open(process: &ProcessHandle) -> Result<Self, LinuxError> {
+        let pid = process.id.pid;
+        let path = format!("/proc/{pid}/mem");
+        let opened = File::open(&path).map_err(LinuxError::file("opening", path));
+        // A pid stays with its process until that has ended: only now is it known whose memory was opened.
+        if !process.alive() {
+            return Err(LinuxError::NoSuchProcess(pid));
+        }
+        opened.map(Self)
+    }
+
+    /// Reads bytes. Memory that nothing has touched is mapped by that, as by a read of the process's own.
+    ///
+    /// # Errors
+    /// `EIO`: nothing is mapped there, or userfaultfd watches it; `ESRCH`: the process has ended or executed another
+    /// program since this was opened.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), LinuxError> {
+        let failed = |errno| LinuxError::Call {
+            call: "reading memory of a process",
+            errno,
+        };
+        match pread(&self.0, bytes, address as i64) {
+            Ok(0) => Err(failed(Errno::ESRCH)),
+            Ok(read) if read == bytes.len() => Ok(()),
+            Ok(_) => Err(failed(Errno::EIO)),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 }
 

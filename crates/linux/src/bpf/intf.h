@@ -10,6 +10,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long s64;
 
 #define MAX_RANGES	1024	/* address ranges a call can be given */
 #define MAX_RECORDS	2048	/* regions a call can report */

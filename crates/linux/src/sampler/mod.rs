@@ -211,6 +211,26 @@ impl Sampler {
         }
     }
 
+    /// Whether a region may be managed by the mapping that is there at this moment; one that was registered with userfaultfd
+    /// since the last sample may not.
+    ///
+    /// Without BPF a mapping can't be looked up alone, and the answer is that of the last sample: the kernel itself refuses to
+    /// collapse what userfaultfd would miss, and splits are used only where they keep its marks.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    pub fn still_eligible(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+    ) -> Result<bool, LinuxError> {
+        let (Self::AccessBits(bits), Some(target)) = (self, &member.target) else {
+            return Ok(true);
+        };
+        let found = bits.tables.mapping_at(target, region.start())?;
+        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
+    }
+
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
     pub fn huge_bytes(&mut self, member: &Member) -> Result<u64, LinuxError> {
         let ranges = &member.eligible.ranges;
