@@ -25,7 +25,7 @@ use hawkeye_manager::{
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
     PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
-    Scope as Whose, Selection,
+    Scope as Whose, Selection, Terms,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -473,7 +473,11 @@ impl Machine for LinuxMachine {
         match (ProcessHandle::open(pid), self.scope.roster()) {
             // Whatever keeps us from opening it says so.
             (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(roster)) => roster.why_not(pid),
+            (Ok(_), Some(roster)) => {
+                let real_time = process::may_be_managed(pid, &Terms::default()).err();
+                let reasons = [real_time.map(|error| error.to_string()), roster.why_not(pid)];
+                reasons.into_iter().flatten().reduce(|a, b| format!("{a}; {b}"))
+            }
             (Ok(_), None) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
@@ -103,10 +103,35 @@ impl Mapping {
 pub struct Eligible {
     /// 2 MiB aligned ranges.
     pub ranges: Vec<Range<u64>>,
+    /// Those of them that are locked in memory, ascending.
+    pub locked: Vec<Range<u64>>,
     /// Bytes that `MADV_NOHUGEPAGE` keeps out.
     pub refused_bytes: u64,
     /// What no whole region fits in.
     pub outside: Outside,
+}
+
+impl Eligible {
+    /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory: its access bits are not cleared, and
+    /// its huge pages are not split.
+    pub fn is_locked(&self, region: RegionAddr) -> bool {
+        let after = self.locked.partition_point(|range| range.start <= region.start());
+        after
+            .checked_sub(1)
+            .is_some_and(|at| self.locked[at].contains(&region.start()))
+    }
+
+    /// Takes away what access bits say of locked memory: they are never cleared, and would make all of it look hot.
+    pub fn forget_accesses_of_locked(&self, regions: &mut [RegionSample]) {
+        if self.locked.is_empty() {
+            return;
+        }
+        for sample in regions {
+            if self.is_locked(sample.region) {
+                (sample.accessed, sample.runs) = (0, 0);
+            }
+        }
+    }
 }
 
 /// Memory that could be managed if it were larger: bytes mapped by the power of two of the largest page that fits there, up to
@@ -146,6 +171,9 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
             Ok(range) => {
                 found.outside.add(all.start..range.start, advised);
                 found.outside.add(range.end..all.end, advised);
+                if mapping.flags & vm::LOCKED != 0 {
+                    found.locked.push(range.clone());
+                }
                 found.ranges.push(range);
             }
             Err(Ineligible::TooSmall) => found.outside.add(all.clone(), advised),
@@ -261,6 +289,35 @@ mod tests {
             ..heap(4 * K..8 * K)
         };
         assert_eq!(eligible(&[file]).outside, Outside::default());
+    }
+
+    #[test]
+    fn locked_memory_has_no_accesses_of_its_own() {
+        let locked = |range| Mapping {
+            flags: 0x73 | vm::LOCKED,
+            ..heap(range)
+        };
+        let found = eligible(&[
+            heap(HUGE..2 * HUGE),
+            locked(2 * HUGE..4 * HUGE),
+            heap(4 * HUGE..5 * HUGE),
+            locked(8 * HUGE..9 * HUGE - 4096),
+            locked(10 * HUGE..11 * HUGE),
+        ]);
+        assert_eq!(found.ranges.len(), 4);
+        let mut regions: Vec<RegionSample> = (0..12)
+            .map(|n| RegionSample {
+                present: 512,
+                accessed: 512,
+                runs: 1,
+                ..RegionSample::untouched(RegionAddr::containing(n * HUGE))
+            })
+            .collect();
+        found.forget_accesses_of_locked(&mut regions);
+        let cold = regions.iter().filter(|r| (r.accessed, r.runs) == (0, 0));
+        let cold: Vec<u64> = cold.map(|r| r.region.start() / HUGE).collect();
+        assert_eq!(cold, [2, 3, 10]);
+        assert!(regions.iter().all(|r| r.present == 512));
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub const TABLES_PER_CALL: u32 = 512;
 /// Regions whose marks one call can read.
 pub const MARKED_PER_CALL: usize = 64;
 
+/// How often a process's `mmap_lock` is tried that is taken for a moment: whoever maps memory holds it for microseconds.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_micros(50);
+
 /// The access bits of one region at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
@@ -183,7 +187,7 @@ impl PageTables {
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
-    /// and never waits for the process.
+    /// and never waits for the process for longer than a quarter of a millisecond.
     ///
     /// # Errors
     /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
@@ -192,18 +196,26 @@ impl PageTables {
         target: &Target,
         address: u64,
     ) -> Result<Option<Mapping>, LinuxError> {
-        let bss = self.bss_mut();
-        bss.mapping_at = address;
-        bss.mapping_found = 0;
-        run(&target.links.find)?;
-        let bss = self.bss();
-        match bss.mapping_found {
-            0 => Ok(None),
-            error if error < 0 => Err(LinuxError::Call {
-                call: "looking up a mapping",
-                errno: Errno::from_raw(-error as i32),
-            }),
-            _ => Ok(Some(mapping(&bss.found_mapping))),
+        let mut tries = 1;
+        loop {
+            let bss = self.bss_mut();
+            bss.mapping_at = address;
+            bss.mapping_found = 0;
+            run(&target.links.find)?;
+            let bss = self.bss();
+            let errno = match bss.mapping_found {
+                0 => return Ok(None),
+                error if error < 0 => Errno::from_raw(-error as i32),
+                _ => return Ok(Some(mapping(&bss.found_mapping))),
+            };
+            if errno != Errno::EBUSY || tries == LOCK_TRIES {
+                return Err(LinuxError::Call {
+                    call: "looking up a mapping",
+                    errno,
+                });
+            }
+            tries += 1;
+            std::thread::sleep(LOCK_PAUSE);
         }
     }
 

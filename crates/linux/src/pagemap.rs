@@ -218,6 +218,15 @@ impl Entry {
         self.0 & SOFT_DIRTY != 0
     }
 
+    /// The page's frame; 0 where it is not present, or frames are hidden.
+    pub fn frame(self) -> u64 {
+        if self.0 & PRESENT != 0 {
+            self.0 & FRAME
+        } else {
+            0
+        }
+    }
+
     /// Protected from writes by userfaultfd.
     pub fn is_write_protected(self) -> bool {
         self.0 & WRITE_PROTECTED != 0

@@ -296,6 +296,7 @@ impl Filler {
         // What is known of mappings is older: one may be watched by userfaultfd since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
             Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+            Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(Filled::Occupied),
             _ => return Err(Filled::Refused),
         }
         Ok(Job {

@@ -71,7 +71,12 @@ impl AccessBits {
             let pid = member.handle.id.pid;
             return calls.time(|| unpreempted(|| access_bits::clear(pid))).0;
         }
-        let addresses: Vec<RegionAddr> = regions.iter().map(|r| r.region).collect();
+        let may_be_cleared = |region: &RegionAddr| !member.eligible.is_locked(*region);
+        let addresses: Vec<RegionAddr> = regions
+            .iter()
+            .map(|r| r.region)
+            .filter(may_be_cleared)
+            .collect();
         for slice in addresses.chunks(MARKED_PER_CALL) {
             let mut rest = slice;
             while !rest.is_empty() {
@@ -109,7 +114,8 @@ impl AccessBits {
             // One that can't be counted is estimated, like all where there are no counters.
             member.counters = counters.bind(member.handle.id.pid).ok();
         }
-        let regions = self.regions(member, target, calls)?;
+        let mut regions = self.regions(member, target, calls)?;
+        regions.retain(|r| !member.eligible.is_locked(r.region));
         let seed = member.walks.next_seed();
         let seen = |region| member.walks.last_seen(region);
         let probing = Probing::new(&regions, settings, self.first_touch_cost, seed, seen);

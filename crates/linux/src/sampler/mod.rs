@@ -160,6 +160,7 @@ impl Sampler {
                 let timed = |took| calls.note(took);
                 let tables = &mut bits.tables;
                 tables.walk(target, ranges, Detail::Regions, &mut regions, timed)?;
+                member.eligible.forget_accesses_of_locked(&mut regions);
                 if member.cleared {
                     source = CoverageSource::AccessBits;
                     first_touches = regions.iter().map(run_rate::first_touches_of).sum();
@@ -271,7 +272,8 @@ impl Sampler {
                 found = calls.time(|| pagemap::population(pid, ranges)).0?;
             }
         }
-        found.retain(|region| region.is_huge() && region.present > 0);
+        let eligible = &member.eligible;
+        found.retain(|r| r.is_huge() && r.present > 0 && !eligible.is_locked(r.region));
         Ok(found)
     }
 
