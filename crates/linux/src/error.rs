@@ -15,6 +15,11 @@ pub enum LinuxError {
     /// No process with that pid.
     #[error("there is no process {0}: it has ended, or was never there")]
     NoSuchProcess(u32),
+    /// A call into the process is still under way.
+    #[error(
+        "process {0} does not answer: a call into it waits for a lock that it holds; it is left alone until then"
+    )]
+    NotAnswering(u32),
     /// Kernel threads have no memory of their own.
     #[error("process {0} is a kernel thread: it has no memory to manage")]
     KernelThread(u32),
@@ -129,6 +134,7 @@ impl LinuxError {
     pub fn for_process(self, process: ProcessId) -> MachineError {
         match (self.errno(), self) {
             (Some(Errno::ESRCH), _) | (_, Self::NoSuchProcess(_)) => MachineError::Gone(process),
+            (_, Self::NotAnswering(_)) => MachineError::NotAnswering(process),
             (Some(errno), Self::Call { call, .. }) => MachineError::Refused {
                 call,
                 process,

@@ -40,6 +40,7 @@ pub mod stop;
 pub mod surroundings;
 pub mod system_memory;
 pub mod takeover;
+pub mod target_call;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;

@@ -13,6 +13,9 @@ pub enum MachineError {
     /// The process has ended or replaced its address space; nothing more will come from it.
     #[error("process {0} is gone")]
     Gone(ProcessId),
+    /// A call into it is still under way: it gets no other before that has ended.
+    #[error("process {0} does not answer")]
+    NotAnswering(ProcessId),
     /// The kernel refused.
     #[error("{call} on process {process}: {errno}")]
     Refused {

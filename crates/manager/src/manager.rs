@@ -281,8 +281,8 @@ impl<M: Machine> Manager<M> {
 
     fn trouble(&mut self, now: Duration, error: &MachineError) {
         match error {
-            // Ending is what programs do.
-            MachineError::Gone(_) => {}
+            // Ending is what programs do; one that does not answer is reported after a second.
+            MachineError::Gone(_) | MachineError::NotAnswering(_) => {}
             MachineError::Refused { errno, .. } => self.journal.note_error(errno),
             MachineError::PageSize(_) => self.journal.note_trouble(now, &error.to_string()),
             MachineError::Other(message) => self.journal.note_trouble(now, message),

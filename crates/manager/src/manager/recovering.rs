@@ -120,7 +120,9 @@ impl<M: Machine> Manager<M> {
         match error {
             // Recovery as such does not work: don't try it on every page of the machine.
             MachineError::PageSize(_) | MachineError::Other(_) => AfterCall::StopBatch,
-            MachineError::Gone(_) | MachineError::Refused { .. } => AfterCall::Continue,
+            MachineError::Gone(_)
+            | MachineError::NotAnswering(_)
+            | MachineError::Refused { .. } => AfterCall::Continue,
         }
     }
 }

@@ -1,0 +1,146 @@
+//! Calls that take a target's locks, made by a helper process.
+//!
+//! A target can hold its `mmap_lock` for as long as it likes (a read of its own memory from a file
+//! system that never answers). `process_madvise` and `process_vm_readv` then wait in the kernel, and
+//! no signal ends that wait. A thread in such a wait keeps its whole process from ending, so the
+//! calls are made by a process of their own: the manager waits for the answer up to a deadline, and
+//! leaves the helper behind if none comes.
+
+mod helper;
+mod message;
+mod pool;
+
+pub use message::{Answer, Request};
+pub use pool::{FinishedCall, TargetCalls, Unanswered};
+
+use crate::error::LinuxError;
+use helper::serve;
+use message::{receive_answer, send_request};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A helper process and the socket to it. It makes one call at a time.
+#[derive(Debug)]
+pub struct TargetCaller {
+    socket: OwnedFd,
+    helper: Pid,
+    /// Whether a call was sent that has not been answered.
+    busy: bool,
+}
+
+/// Helpers that were killed in the middle of a call. They end when the kernel lets go of them.
+static LEFT_BEHIND: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+impl TargetCaller {
+    /// Starts a helper.
+    ///
+    /// # Errors
+    /// There are no more processes or descriptors to be had.
+    pub fn start() -> Result<Self, LinuxError> {
+        reap_left_behind();
+        let failed = |errno| LinuxError::Call {
+            call: "starting a helper for calls into processes",
+            errno,
+        };
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
+        let manager = std::process::id();
+        // SAFETY: the child calls nothing but `serve`, which makes plain system calls on memory of
+        // its own stack: no allocation, no lock, no unwinding.
+        match unsafe { fork() }.map_err(failed)? {
+            ForkResult::Parent { child } => Ok(Self {
+                socket: ours,
+                helper: child,
+                busy: false,
+            }),
+            ForkResult::Child => serve(theirs.as_raw_fd(), manager),
+        }
+    }
+
+    /// The helper's process id.
+    pub fn helper(&self) -> u32 {
+        self.helper.as_raw().unsigned_abs()
+    }
+
+    /// Makes one call and waits for its answer up to `wait`; `None` if there is none by then. The
+    /// answer is had from [`Self::answer`] later, and no other call can be made before.
+    ///
+    /// # Errors
+    /// The helper has died, or is busy with an earlier call.
+    pub fn call(
+        &mut self,
+        request: &Request<'_>,
+        wait: Duration,
+    ) -> Result<Option<Answer>, LinuxError> {
+        if self.busy {
+            return Err(self.failed(Errno::EBUSY));
+        }
+        send_request(self.socket.as_fd(), request).map_err(|errno| self.failed(errno))?;
+        self.busy = true;
+        self.answer(wait)
+    }
+
+    /// The answer to the call under way, if it comes within `wait`.
+    ///
+    /// # Errors
+    /// The helper has died.
+    pub fn answer(&mut self, wait: Duration) -> Result<Option<Answer>, LinuxError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000) as i32)
+                .unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) if left.is_zero() => return Ok(None),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(self.failed(errno)),
+            }
+        }
+        let answer = receive_answer(self.socket.as_fd()).map_err(|errno| self.failed(errno))?;
+        self.busy = false;
+        Ok(Some(answer))
+    }
+
+    fn failed(&self, errno: Errno) -> LinuxError {
+        LinuxError::Call {
+            call: "asking the helper for calls into processes",
+            errno,
+        }
+    }
+}
+
+impl Drop for TargetCaller {
+    fn drop(&mut self) {
+        // Fails only where it has died already.
+        let _ = kill(self.helper, Signal::SIGKILL);
+        if let Ok(mut left) = LEFT_BEHIND.lock() {
+            left.push(self.helper);
+        }
+        reap_left_behind();
+    }
+}
+
+/// Takes note of the helpers that have ended by now.
+fn reap_left_behind() {
+    if let Ok(mut left) = LEFT_BEHIND.lock() {
+        left.retain(|helper| {
+            matches!(
+                waitpid(*helper, Some(WaitPidFlag::WNOHANG)),
+                Ok(nix::sys::wait::WaitStatus::StillAlive)
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

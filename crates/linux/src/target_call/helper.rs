@@ -1,0 +1,303 @@
+//! The helper process: makes the calls it is sent, one after the other.
+//!
+//! It is forked from a process that may have several threads. So nothing here allocates, locks or
+//! unwinds: plain system calls on memory of the stack.
+
+use super::message::{
+    ADVISE, ITERATE, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
+};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+/// The helper's end of the socket, and all that it keeps open.
+const SOCKET: i32 = 0;
+
+/// Serves requests until the manager is gone.
+pub(super) fn serve(socket: i32, manager: u32) -> ! {
+    prepare(socket, manager);
+    let usual = Scheduling::of_this_thread();
+    let mut request = RawRequest::EMPTY;
+    let mut packet = Packet {
+        head: RawAnswer::default(),
+        data: [0; MAX_DATA],
+    };
+    loop {
+        let Some(descriptor) = receive(&mut request) else {
+            exit();
+        };
+        let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let began = clock(libc::CLOCK_MONOTONIC);
+        let (result, data) = perform(&request, descriptor, usual, &mut packet.data);
+        packet.head = RawAnswer {
+            result,
+            began_ns: began,
+            took_ns: clock(libc::CLOCK_MONOTONIC).saturating_sub(began),
+            cpu_ns: clock(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+        };
+        let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
+        // SAFETY: plain system calls on a descriptor and a packet that are ours; `length` bytes of it
+        // are there.
+        unsafe {
+            if descriptor >= 0 {
+                libc::close(descriptor);
+            }
+            let sent = libc::send(
+                SOCKET,
+                (&raw const packet).cast::<c_void>(),
+                length,
+                libc::MSG_NOSIGNAL,
+            );
+            if sent < 0 {
+                exit();
+            }
+        }
+    }
+}
+
+#[repr(C)]
+struct Packet {
+    head: RawAnswer,
+    data: [u8; MAX_DATA],
+}
+
+/// Keeps nothing of the manager's but the socket, and does not outlive it.
+fn prepare(socket: i32, manager: u32) {
+    // SAFETY: plain system calls without pointers, but for the name, which ends with a zero.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // It may have ended before that.
+        if libc::getppid().unsigned_abs() != manager {
+            exit();
+        }
+        libc::prctl(libc::PR_SET_NAME, c"hawkeye-call".as_ptr());
+        // Locks, pipes and files of the manager must not stay open because a call hangs.
+        libc::dup2(socket, SOCKET);
+        libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
+        // A Ctrl-C in the terminal is for the manager.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+fn exit() -> ! {
+    // SAFETY: ends this process without running anything of the manager's.
+    unsafe { libc::_exit(0) }
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is ours and lives through the call.
+    unsafe { libc::clock_gettime(which, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits for a request; the descriptor that came with it, or -1. `None` when the manager is gone.
+fn receive(request: &mut RawRequest) -> Option<i32> {
+    let mut packet = libc::iovec {
+        iov_base: (&raw mut *request).cast::<c_void>(),
+        iov_len: size_of::<RawRequest>(),
+    };
+    // Aligned as the header in it must be.
+    let mut control = [0u64; 8];
+    // SAFETY: all zeros is a valid header, and an empty one.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &raw mut packet;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast::<c_void>();
+    header.msg_controllen = size_of_val(&control) as _;
+    loop {
+        // SAFETY: what the header points to is ours and lives through the call.
+        let length = unsafe { libc::recvmsg(SOCKET, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        if length == size_of::<RawRequest>() as isize {
+            break;
+        }
+        if length < 0 && errno() == i64::from(libc::EINTR) {
+            continue;
+        }
+        return None;
+    }
+    // SAFETY: the kernel has filled the header in; a message of this kind carries one descriptor.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        if message.is_null() || (*message).cmsg_type != libc::SCM_RIGHTS {
+            return Some(-1);
+        }
+        Some(libc::CMSG_DATA(message).cast::<i32>().read_unaligned())
+    }
+}
+
+/// Makes the call: what it returned (or minus the error), and how many bytes of data there are.
+fn perform(
+    request: &RawRequest,
+    descriptor: i32,
+    usual: Scheduling,
+    data: &mut [u8; MAX_DATA],
+) -> (i64, usize) {
+    match request.kind {
+        ADVISE => (advise(request, descriptor, usual), 0),
+        ITERATE => (iterate(descriptor), 0),
+        READ_FILE => with_data(read_file(request, data)),
+        READ_MEMORY => with_data(read_memory(request, data)),
+        _ => (-i64::from(libc::EINVAL), 0),
+    }
+}
+
+fn with_data(result: i64) -> (i64, usize) {
+    (result, usize::try_from(result).unwrap_or(0))
+}
+
+/// The result of a system call, or minus its error.
+fn outcome(result: i64) -> i64 {
+    if result < 0 { -errno() } else { result }
+}
+
+fn errno() -> i64 {
+    // SAFETY: the address of this thread's own error number.
+    i64::from(unsafe { *libc::__errno_location() })
+}
+
+fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
+    let count = (request.ranges as usize).min(MAX_RANGES);
+    if request.unpreempted != 0 {
+        Scheduling::FIFO.set();
+    }
+    // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
+    // target's, and only the kernel interprets them.
+    let done = outcome(unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process,
+            request.range.as_ptr(),
+            count,
+            request.advice,
+            0u32,
+        )
+    });
+    if request.unpreempted != 0 {
+        usual.set();
+    }
+    done
+}
+
+/// Runs a BPF iterator; the programs print nothing, so that reading ends when all is done.
+fn iterate(link: i32) -> i64 {
+    const BPF_ITER_CREATE: i32 = 33;
+    #[repr(C)]
+    struct IterCreate {
+        link_fd: u32,
+        flags: u32,
+    }
+    let attributes = IterCreate {
+        link_fd: link as u32,
+        flags: 0,
+    };
+    let size = size_of::<IterCreate>() as u32;
+    // SAFETY: the attributes are ours and live through the call.
+    let iterator =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, &raw const attributes, size) };
+    if iterator < 0 {
+        return -errno();
+    }
+    let iterator = iterator as i32;
+    let mut nothing = [0u8; 16];
+    let result = loop {
+        // SAFETY: the buffer is ours and lives through the call.
+        let length = outcome(unsafe {
+            libc::read(
+                iterator,
+                nothing.as_mut_ptr().cast::<c_void>(),
+                nothing.len(),
+            )
+        } as i64);
+        let again = length == -i64::from(libc::EAGAIN) || length == -i64::from(libc::EINTR);
+        if length <= 0 && !again {
+            break length;
+        }
+    };
+    // SAFETY: opened above, and used nowhere else.
+    unsafe { libc::close(iterator) };
+    result
+}
+
+fn read_file(request: &RawRequest, data: &mut [u8; MAX_DATA]) -> i64 {
+    if request.path.last() != Some(&0) {
+        return -i64::from(libc::ENAMETOOLONG);
+    }
+    let length = (request.length as usize).min(MAX_DATA);
+    // SAFETY: the path ends with a zero; the buffer is ours and at least `length` bytes long.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let file = libc::open(request.path.as_ptr().cast(), flags);
+        if file < 0 {
+            return -errno();
+        }
+        let buffer = data.as_mut_ptr().cast::<c_void>();
+        let read = outcome(libc::pread(file, buffer, length, request.offset as i64) as i64);
+        libc::close(file);
+        read
+    }
+}
+
+fn read_memory(request: &RawRequest, data: &mut [u8; MAX_DATA]) -> i64 {
+    let length = (request.length as usize).min(MAX_DATA);
+    let local = libc::iovec {
+        iov_base: data.as_mut_ptr().cast::<c_void>(),
+        iov_len: length,
+    };
+    let remote = libc::iovec {
+        iov_base: request.offset as *mut c_void,
+        iov_len: length,
+    };
+    // SAFETY: the local buffer is ours and `length` bytes long; the remote address is the target's.
+    outcome(unsafe {
+        libc::process_vm_readv(
+            request.pid as i32,
+            &raw const local,
+            1,
+            &raw const remote,
+            1,
+            0,
+        )
+    } as i64)
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Copy)]
+struct Scheduling {
+    policy: i32,
+    priority: i32,
+}
+
+impl Scheduling {
+    /// Ahead of all ordinary threads.
+    const FIFO: Self = Self {
+        policy: libc::SCHED_FIFO,
+        priority: 1,
+    };
+
+    fn of_this_thread() -> Self {
+        let mut priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `priority` is ours and lives through the calls.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut priority);
+            libc::sched_getscheduler(0)
+        };
+        Self {
+            policy: policy.max(libc::SCHED_OTHER),
+            priority: priority.sched_priority,
+        }
+    }
+
+    /// Where that is not allowed the thread stays as it is.
+    fn set(self) {
+        let priority = libc::sched_param {
+            sched_priority: self.priority,
+        };
+        // SAFETY: `priority` is ours and lives through the call.
+        unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) };
+    }
+}

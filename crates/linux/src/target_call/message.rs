@@ -1,0 +1,209 @@
+//! What the manager and a helper tell each other: one packet each way.
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Address ranges that one request can name.
+pub(super) const MAX_RANGES: usize = 64;
+/// Bytes that one answer can bring.
+pub(super) const MAX_DATA: usize = 64 << 10;
+/// Bytes of a path, its end included.
+pub(super) const MAX_PATH: usize = 64;
+
+/// A call to be made.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// `process_madvise` on up to 64 ranges.
+    Advise {
+        /// The target's pidfd.
+        process: BorrowedFd<'a>,
+        /// `MADV_*`.
+        advice: i32,
+        /// Addresses of the target.
+        ranges: &'a [Range<u64>],
+        /// Whether the helper must not lose its processor in the middle (`SCHED_FIFO` meanwhile).
+        unpreempted: bool,
+    },
+    /// Runs a BPF iterator to its end.
+    Iterate {
+        /// The link to run.
+        link: BorrowedFd<'a>,
+    },
+    /// Reads a file of `/proc`.
+    ReadFile {
+        /// Which, at most 63 bytes.
+        path: &'a str,
+        /// From this byte on.
+        offset: u64,
+        /// At most that many bytes, up to 64 KiB.
+        length: usize,
+    },
+    /// Reads memory of a process (`process_vm_readv`), which faults it in.
+    ReadMemory {
+        /// Its pid.
+        pid: u32,
+        /// Where.
+        address: u64,
+        /// At most that many bytes, up to 64 KiB.
+        length: usize,
+    },
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What the call returned, or the kernel's error.
+    pub result: Result<u64, Errno>,
+    /// When it began, on CLOCK_MONOTONIC.
+    pub began: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// CPU time that it took.
+    pub cpu: Duration,
+    /// What was read.
+    pub data: Vec<u8>,
+}
+
+pub(super) const ADVISE: u32 = 1;
+pub(super) const ITERATE: u32 = 2;
+pub(super) const READ_FILE: u32 = 3;
+pub(super) const READ_MEMORY: u32 = 4;
+
+/// A request as it is sent. Both sides are of one program: the layout is its own.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawRequest {
+    pub kind: u32,
+    pub advice: i32,
+    pub unpreempted: u32,
+    pub ranges: u32,
+    pub pid: u32,
+    pub pad: u32,
+    pub offset: u64,
+    pub length: u64,
+    pub path: [u8; MAX_PATH],
+    pub range: [[u64; 2]; MAX_RANGES],
+}
+
+/// The head of an answer; what was read follows it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawAnswer {
+    /// Of the call, or minus the error.
+    pub result: i64,
+    pub began_ns: u64,
+    pub took_ns: u64,
+    pub cpu_ns: u64,
+}
+
+impl RawRequest {
+    pub(super) const EMPTY: Self = Self {
+        kind: 0,
+        advice: 0,
+        unpreempted: 0,
+        ranges: 0,
+        pid: 0,
+        pad: 0,
+        offset: 0,
+        length: 0,
+        path: [0; MAX_PATH],
+        range: [[0; 2]; MAX_RANGES],
+    };
+}
+
+/// Sends a request and the descriptor that it is about.
+pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Result<(), Errno> {
+    let mut raw = RawRequest::EMPTY;
+    let mut passed = None;
+    match *request {
+        Request::Advise {
+            process,
+            advice,
+            ranges,
+            unpreempted,
+        } => {
+            if ranges.len() > MAX_RANGES {
+                return Err(Errno::E2BIG);
+            }
+            (raw.kind, raw.advice) = (ADVISE, advice);
+            raw.unpreempted = u32::from(unpreempted);
+            raw.ranges = ranges.len() as u32;
+            for (slot, range) in raw.range.iter_mut().zip(ranges) {
+                *slot = [range.start, range.end.saturating_sub(range.start)];
+            }
+            passed = Some(process.as_raw_fd());
+        }
+        Request::Iterate { link } => {
+            raw.kind = ITERATE;
+            passed = Some(link.as_raw_fd());
+        }
+        Request::ReadFile {
+            path,
+            offset,
+            length,
+        } => {
+            // The last byte stays zero: it ends the path.
+            let path = path.as_bytes();
+            if path.len() >= MAX_PATH || path.contains(&0) {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            raw.path[..path.len()].copy_from_slice(path);
+            (raw.kind, raw.offset, raw.length) = (READ_FILE, offset, length as u64);
+        }
+        Request::ReadMemory {
+            pid,
+            address,
+            length,
+        } => {
+            (raw.kind, raw.pid) = (READ_MEMORY, pid);
+            (raw.offset, raw.length) = (address, length as u64);
+        }
+    }
+    // SAFETY: the struct has no padding, so that all its bytes are initialised.
+    let bytes = unsafe {
+        std::slice::from_raw_parts((&raw const raw).cast::<u8>(), size_of::<RawRequest>())
+    };
+    let descriptors: Vec<i32> = passed.into_iter().collect();
+    let rights = [ControlMessage::ScmRights(&descriptors)];
+    let control = if descriptors.is_empty() {
+        &[][..]
+    } else {
+        &rights[..]
+    };
+    let packet = [IoSlice::new(bytes)];
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<()>(socket.as_raw_fd(), &packet, control, flags, None).map(drop)
+}
+
+/// Receives an answer that is there.
+pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
+    const HEAD: usize = size_of::<RawAnswer>();
+    let mut packet = vec![0u8; HEAD + MAX_DATA];
+    let length = recv(socket.as_raw_fd(), &mut packet, MsgFlags::empty())?;
+    if length < HEAD {
+        // It has died and closed its end.
+        return Err(Errno::ECONNRESET);
+    }
+    packet.truncate(length);
+    let data = packet.split_off(HEAD);
+    let word = |place: usize| {
+        let bytes = packet.get(place * 8..place * 8 + 8);
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    };
+    let result = word(0) as i64;
+    Ok(Answer {
+        result: match u64::try_from(result) {
+            Ok(done) => Ok(done),
+            Err(_) => Err(Errno::from_raw(-result as i32)),
+        },
+        began: Duration::from_nanos(word(1)),
+        took: Duration::from_nanos(word(2)),
+        cpu: Duration::from_nanos(word(3)),
+        data,
+    })
+}
