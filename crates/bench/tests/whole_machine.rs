@@ -5,12 +5,25 @@ use hawkeye_bench::workload::Workload;
 use hawkeye_linux::sampler::Sampler;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
-use hawkeye_manager::{Machine, Wake};
-use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
+use hawkeye_manager::{Machine, MachineError, Progress, Wake};
+use hawkeye_policy::{
+    Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
+};
 use std::thread::sleep;
 use std::time::Duration;
 
 const LONG_ENOUGH: Duration = Duration::from_millis(1200);
+
+/// Reads a process to the end.
+fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    loop {
+        let until = machine.now() + LONG_ENOUGH;
+        match machine.sample(process, until)? {
+            Progress::Done(sample) => return Ok(sample),
+            Progress::Unfinished { again_at } => sleep(again_at.saturating_sub(machine.now())),
+        }
+    }
+}
 
 fn start(mib: u64) -> Workload {
     let program = env!("CARGO_BIN_EXE_hawkeye-workload");
@@ -76,8 +89,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     machine.set_rules(workloads(Action::Include(heavy)), Selection::default());
     let same = member(&mut machine, large.pid()).expect("it stays");
     assert_eq!(same.terms.weight, 3.0);
-    let sample = machine.sample(same.process).unwrap();
-    assert_eq!(sample.terms, same.terms);
+    let sampled = sample(&mut machine, same.process).unwrap();
+    assert_eq!(sampled.terms, same.terms);
 
     machine.set_rules(workloads(Action::Exclude), Selection::default());
     assert!(member(&mut machine, large.pid()).is_none());
@@ -86,7 +99,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 
     let process = same.process;
     drop(large);
-    assert!(machine.sample(process).is_err());
+    assert!(sample(&mut machine, process).is_err());
     assert!(member(&mut machine, process.pid).is_none());
 }
 

@@ -130,6 +130,11 @@ impl LinuxError {
         }
     }
 
+    /// Whether it says that the process has ended.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::NoSuchProcess(_)) || self.errno() == Some(Errno::ESRCH)
+    }
+
     /// The same as the manager's loop knows it.
     pub fn for_process(self, process: ProcessId) -> MachineError {
         match (self.errno(), self) {

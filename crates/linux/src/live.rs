@@ -11,16 +11,16 @@ use crate::learned::Notebook;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process::{self, ProcessHandle};
 use crate::recovery::RecoveryMethod;
-use crate::remote_advice;
 use crate::roster::SweepCosts;
-use crate::sampler::{CallTimes, Sampler};
+use crate::sampler::{Sampler, Slice};
 use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
+use crate::target_call::TargetCalls;
 use crate::{fragmentation, mappings, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
-    Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
-    ZeroScan,
+    Description, Footprint, LatePromotion, LearnedSizes, Machine, MachineError, NotAnswering,
+    Progress, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
@@ -29,6 +29,7 @@ use hawkeye_policy::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,9 @@ pub struct LinuxMachine {
     recovery: RecoveryMethod,
     first_touch_cost: Duration,
     members: Membership,
-    calls: CallTimes,
+    calls: TargetCalls,
+    /// Promotions that were not answered yet.
+    promoting: HashMap<ProcessId, RegionAddr>,
     refused_bytes: u64,
     groups: Groups,
     following: Option<Following>,
@@ -87,12 +90,19 @@ pub struct LinuxMachine {
 
 /// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
 const MAX_SWAPPED: u16 = 128;
+/// A process that has not answered a call for so long is reported.
+const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
 /// So often a huge page is split that somebody else holds on to: compaction, a debugger that reads it, DAMON. All let go in microseconds.
 const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
     /// Takes over.
     pub fn new(means: Means, scope: Scope, signals: StopSignals) -> Self {
+        let mut calls = TargetCalls::default();
+        if let Err(error) = calls.prepare() {
+            // The first call tries again, and says so.
+            tracing::warn!("{error}");
+        }
         Self {
             began: Instant::now(),
             scope,
@@ -101,7 +111,8 @@ impl LinuxMachine {
             recovery: means.recovery,
             first_touch_cost: means.first_touch_cost,
             members: Membership::default(),
-            calls: CallTimes::default(),
+            calls,
+            promoting: HashMap::new(),
             refused_bytes: 0,
             groups: Groups::of_this_machine(),
             following: None,
@@ -127,7 +138,7 @@ impl LinuxMachine {
 
     /// Calls into other processes that took longer than 30 ms.
     pub fn slow_calls(&self) -> u64 {
-        self.calls.slow
+        self.calls.slow()
     }
 
     /// The most bytes seen that owners keep out by `MADV_NOHUGEPAGE`.
@@ -151,6 +162,22 @@ impl LinuxMachine {
         if let Some(roster) = self.scope.roster_mut() {
             roster.set_rules(rules, selection);
             self.members.judge_again(roster);
+        }
+    }
+}
+
+impl LinuxMachine {
+    /// A moment of the machine's time, as others count it.
+    fn instant(&self, moment: Duration) -> Instant {
+        self.began + moment
+    }
+
+    fn progress<T>(&self, slice: Slice<T>) -> Progress<T> {
+        match slice {
+            Slice::Done(done) => Progress::Done(done),
+            Slice::Unfinished(wait) => Progress::Unfinished {
+                again_at: self.now() + wait,
+            },
         }
     }
 }
@@ -233,40 +260,114 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        let deadline = self.instant(until);
         let member = self.members.get_mut(process)?;
-        self.sampler
-            .huge_pages(member, &mut self.calls)
-            .map_err(|error| error.for_process(process))
-    }
-
-    fn start_window(&mut self, process: ProcessId, needs: Needs) -> Result<(), MachineError> {
-        let member = self.members.get_mut(process)?;
-        self.sampler
-            .start_window(member, needs, &mut self.calls)
-            .map_err(|e| e.for_process(process))
-    }
-
-    fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
-        let member = self.members.get_mut(process)?;
-        self.sampler
-            .probe(member, &mut self.calls)
-            .map_err(|e| e.for_process(process))
-    }
-
-    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
-        let member = self.members.get_mut(process)?;
-        let mut sample = self
+        let slice = self
             .sampler
-            .sample(member, &mut self.calls)
+            .huge_pages(member, &mut self.calls, deadline)
+            .map_err(|error| error.for_process(process))?;
+        Ok(self.progress(slice))
+    }
+
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let slice = self
+            .sampler
+            .start_window(member, needs, &mut self.calls, deadline)
             .map_err(|e| e.for_process(process))?;
+        Ok(self.progress(slice))
+    }
+
+    fn probe(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Option<Duration>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        self.sampler
+            .probe(member, &mut self.calls, deadline)
+            .map_err(|e| e.for_process(process))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let slice = self
+            .sampler
+            .sample(member, &mut self.calls, deadline)
+            .map_err(|e| e.for_process(process))?;
+        let mut sample = match self.progress(slice) {
+            Progress::Done(sample) => sample,
+            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
+        };
+        let member = self.members.get_mut(process)?;
         sample.terms = member.terms;
         self.sizing.complete(&mut sample, &member.eligible);
         if let Some(notebook) = &mut self.notebook {
             notebook.note_sample(&sample);
         }
         self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
-        Ok(sample)
+        Ok(Progress::Done(sample))
+    }
+
+    fn abandon_window(&mut self) {
+        self.members.abandon_window();
+    }
+
+    fn late_promotions(&mut self) -> Vec<LatePromotion> {
+        let mut late = Vec::new();
+        for finished in self.calls.finished() {
+            let process = finished.process;
+            let Some(region) = self.promoting.remove(&process) else {
+                continue;
+            };
+            let took = finished.answer.as_ref().map_or(finished.waited, |a| a.took);
+            let outcome = match finished.answer.map(|answer| answer.result) {
+                Some(Ok(_)) => Ok(Promoted::Done(took)),
+                Some(Err(errno)) => {
+                    let call = finished.call;
+                    Err(LinuxError::Call { call, errno }.for_process(process))
+                }
+                None => Err(MachineError::Gone(process)),
+            };
+            if let (Ok(_), Some(notebook)) = (&outcome, &mut self.notebook) {
+                notebook.note_promoted(process);
+            }
+            late.push(LatePromotion {
+                process,
+                region,
+                outcome,
+                took,
+            });
+        }
+        late
+    }
+
+    fn not_answering(&self) -> Vec<NotAnswering> {
+        let unanswered = self.calls.unanswered().into_iter();
+        let long = unanswered.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
+        long.map(|found| NotAnswering {
+            process: found.process,
+            call: found.call,
+            waited: found.waited,
+        })
+        .collect()
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -331,9 +432,15 @@ impl Machine for LinuxMachine {
         if !eligible.map_err(|error| error.for_process(process))? {
             return Ok(Promoted::NotCandidate);
         }
-        let timed = |took| self.calls.note(took);
-        let (result, took) = remote_advice::collapse_insisting(&member.handle, region, timed);
+        if self.calls.is_unanswered(process) {
+            return Err(MachineError::NotAnswering(process));
+        }
+        let (result, took) = self.calls.collapse(&member.handle, region);
         match result {
+            Err(LinuxError::NotAnswering(_)) => {
+                self.promoting.insert(process, region);
+                Ok(Promoted::Pending)
+            }
             Ok(()) => {
                 if let Some(notebook) = &mut self.notebook {
                     notebook.note_promoted(process);
@@ -358,9 +465,11 @@ impl Machine for LinuxMachine {
         enough: u16,
     ) -> Result<ZeroScan, MachineError> {
         let member = self.members.get_mut(process)?;
-        let (found, took) = self
-            .calls
-            .time(|| self.sampler.zero_pages(member, region, enough));
+        let begun = Instant::now();
+        let found = self
+            .sampler
+            .zero_pages(member, region, enough, &mut self.calls);
+        let took = begun.elapsed();
         let zero_pages = found
             .map_err(|error| error.for_process(process))?
             .unwrap_or(0);
@@ -431,22 +540,28 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
-        let rss_bytes =
-            process::rss_bytes(process.pid).map_err(|error| error.for_process(process))?;
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        let failed = |error: LinuxError| error.for_process(process);
+        let deadline = self.instant(until);
         let member = self.members.get_mut(process)?;
-        let huge_bytes = self
-            .sampler
-            .huge_bytes(member)
-            .map_err(|error| error.for_process(process))?;
+        let slice = self.sampler.huge_bytes(member, deadline).map_err(failed)?;
+        let huge_bytes = match self.progress(slice) {
+            Progress::Done(bytes) => bytes,
+            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
+        };
+        let rss_bytes = process::rss_bytes(process.pid).map_err(failed)?;
         self.sizing.look(process, self.began.elapsed());
         if let Some(notebook) = &mut self.notebook {
             notebook.note_resident(process, rss_bytes);
         }
-        Ok(Footprint {
+        Ok(Progress::Done(Footprint {
             rss_bytes,
             huge_bytes,
-        })
+        }))
     }
 
     fn describe(&self, process: ProcessId) -> Description {
@@ -475,8 +590,14 @@ impl Machine for LinuxMachine {
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(roster)) => {
                 let real_time = process::may_be_managed(pid, &Terms::default()).err();
-                let reasons = [real_time.map(|error| error.to_string()), roster.why_not(pid)];
-                reasons.into_iter().flatten().reduce(|a, b| format!("{a}; {b}"))
+                let reasons = [
+                    real_time.map(|error| error.to_string()),
+                    roster.why_not(pid),
+                ];
+                reasons
+                    .into_iter()
+                    .flatten()
+                    .reduce(|a, b| format!("{a}; {b}"))
             }
             (Ok(_), None) => None,
         }
@@ -484,7 +605,7 @@ impl Machine for LinuxMachine {
 
     fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
         let member = self.members.get_mut(process).ok()?;
-        let mappings = self.sampler.mappings(member).ok()?;
+        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
         let eligible = mappings::region_eligible(&mappings, region);
         eligible.err().map(|why| why.to_string())
     }
@@ -492,11 +613,12 @@ impl Machine for LinuxMachine {
     fn manager_cpu(&self) -> Duration {
         // Zeroing is work that the programs would have done.
         let filler = self.filled_ahead().unwrap_or_default();
-        process::own_cpu().saturating_sub(filler.cpu)
+        let own = process::own_cpu() + self.calls.cpu();
+        own.saturating_sub(filler.cpu)
     }
 
     fn longest_call(&self) -> Duration {
-        self.calls.longest
+        self.calls.longest()
     }
 }
 

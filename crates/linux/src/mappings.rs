@@ -115,7 +115,9 @@ impl Eligible {
     /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory: its access bits are not cleared, and
     /// its huge pages are not split.
     pub fn is_locked(&self, region: RegionAddr) -> bool {
-        let after = self.locked.partition_point(|range| range.start <= region.start());
+        let after = self
+            .locked
+            .partition_point(|range| range.start <= region.start());
         after
             .checked_sub(1)
             .is_some_and(|at| self.locked[at].contains(&region.start()))

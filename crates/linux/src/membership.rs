@@ -300,6 +300,13 @@ impl Membership {
             .ok_or(MachineError::Gone(process))
     }
 
+    /// What is unfinished of a window is not gone on with.
+    pub(crate) fn abandon_window(&mut self) {
+        for joined in self.members.values_mut() {
+            joined.member.abandon_window();
+        }
+    }
+
     /// Whether somebody was ever told `PR_SET_THP_DISABLE`.
     pub(crate) fn saw_thp_disabled(&self) -> bool {
         self.saw_thp_disabled

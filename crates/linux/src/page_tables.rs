@@ -79,6 +79,31 @@ pub enum Detail {
     HugeOnly,
 }
 
+/// A walk that can be interrupted.
+#[derive(Debug)]
+pub(crate) struct RegionWalk {
+    ranges: Vec<Range<u64>>,
+    detail: Detail,
+    /// The range to go on with, and where in it.
+    next: usize,
+    from: Option<u64>,
+    /// What was found so far.
+    pub(crate) found: Vec<RegionSample>,
+}
+
+impl RegionWalk {
+    /// Of all regions in `ranges` (2 MiB aligned, ascending).
+    pub(crate) fn new(ranges: Vec<Range<u64>>, detail: Detail) -> Self {
+        Self {
+            ranges,
+            detail,
+            next: 0,
+            from: None,
+            found: Vec::new(),
+        }
+    }
+}
+
 /// How this machine translates addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
@@ -165,7 +190,19 @@ impl PageTables {
     }
 
     /// All mappings of the process, in address order. Empty for one without an address space.
+    ///
+    /// Takes the process's `mmap_lock`: a program that must not wait for it uses
+    /// [`Self::mappings_by`].
     pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
+        self.mappings_by(target, |link| run(link))
+    }
+
+    /// The same, where `iterate` runs the program that lists.
+    pub(crate) fn mappings_by(
+        &mut self,
+        target: &Target,
+        mut iterate: impl FnMut(&OwnedFd) -> Result<(), LinuxError>,
+    ) -> Result<Vec<Mapping>, LinuxError> {
         let mut all = Vec::new();
         loop {
             let from = all.last().map_or(0, |m: &Mapping| m.range.end);
@@ -173,13 +210,20 @@ impl PageTables {
             bss.mappings_found = 0;
             bss.mappings_full = 0;
             bss.mappings_from = from;
-            run(&target.links.list)?;
+            iterate(&target.links.list)?;
             let bss = self.bss();
-            all.extend(
-                bss.mappings[..bss.mappings_found as usize]
-                    .iter()
-                    .map(mapping),
-            );
+            let found = &bss.mappings[..bss.mappings_found as usize];
+            // A listing that was given up goes on when its process lets it, into the same list.
+            if found
+                .windows(2)
+                .any(|pair| pair[0].process != pair[1].process)
+            {
+                return Err(LinuxError::Call {
+                    call: "listing mappings while an earlier listing ends",
+                    errno: Errno::EAGAIN,
+                });
+            }
+            all.extend(found.iter().map(mapping));
             if bss.mappings_full == 0 {
                 return Ok(all);
             }
@@ -230,10 +274,30 @@ impl PageTables {
         ranges: &[Range<u64>],
         detail: Detail,
         found: &mut Vec<RegionSample>,
-        mut timed: impl FnMut(Duration),
+        timed: impl FnMut(Duration),
     ) -> Result<(), LinuxError> {
+        let mut walk = RegionWalk::new(ranges.to_vec(), detail);
+        let result = self.walk_until(target, &mut walk, None, timed);
+        found.append(&mut walk.found);
+        result.map(drop)
+    }
+
+    /// Goes on with a walk until it is done or `deadline` has come; whether it is done. Each call takes
+    /// about half a millisecond.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub(crate) fn walk_until(
+        &mut self,
+        target: &Target,
+        walk: &mut RegionWalk,
+        deadline: Option<Instant>,
+        mut timed: impl FnMut(Duration),
+    ) -> Result<bool, LinuxError> {
         const MAX_RANGES: usize = 1024;
-        for chunk in ranges.chunks(MAX_RANGES) {
+        while walk.next < walk.ranges.len() {
+            let rest = walk.ranges.get(walk.next..).unwrap_or(&[]);
+            let chunk = &rest[..rest.len().min(MAX_RANGES)];
             let bss = self.bss_mut();
             for (slot, range) in bss.walk_ranges.iter_mut().zip(chunk) {
                 *slot = types::address_range {
@@ -241,13 +305,15 @@ impl PageTables {
                     end: range.end,
                 };
             }
+            let first = chunk.first().map_or(0, |range| range.start);
             bss.request = types::walk_request {
                 ranges: chunk.len() as u32,
                 range: 0,
-                va: chunk[0].start,
+                va: walk.from.unwrap_or(first),
                 max_tables: TABLES_PER_CALL,
-                huge_only: u32::from(detail == Detail::HugeOnly),
+                huge_only: u32::from(walk.detail == Detail::HugeOnly),
             };
+            let chunk_length = chunk.len();
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
@@ -257,17 +323,24 @@ impl PageTables {
                 if bss.result.alive == 0 {
                     return Err(LinuxError::NoSuchProcess(target.pid));
                 }
-                found.extend(
+                walk.found.extend(
                     bss.records[..bss.result.records as usize]
                         .iter()
                         .map(sample),
                 );
                 if bss.result.done != 0 {
+                    walk.next += chunk_length;
+                    walk.from = None;
                     break;
+                }
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    walk.next += bss.request.range as usize;
+                    walk.from = Some(bss.request.va);
+                    return Ok(false);
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// One region as it is now; `None` where nothing is in it.

@@ -3,8 +3,7 @@
 use crate::cgroup::swap_left_bytes;
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
-use crate::sampler::CallTimes;
-use crate::{pagemap, remote_advice};
+use crate::target_call::TargetCalls;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
@@ -47,17 +46,12 @@ impl RecoveryMethod {
         self,
         process: &ProcessHandle,
         region: RegionAddr,
-        calls: &mut CallTimes,
+        calls: &mut TargetCalls,
     ) -> Result<Duration, MachineError> {
         let failed = |error: LinuxError| error.for_process(process.id);
-        let mut longest_call = Duration::ZERO;
-        let mut time = |call: &mut dyn FnMut() -> Result<(), LinuxError>| {
-            let (result, took) = calls.time(call);
-            longest_call = longest_call.max(took);
-            result.map_err(failed)
-        };
+        let mut longest_call;
         match self {
-            Self::SplitRemaps => time(&mut || remote_advice::split(process, region))?,
+            Self::SplitRemaps => longest_call = calls.split(process, region).map_err(failed)?,
             Self::SplitAndPageOut => {
                 if !self.is_possible_for(process.id.pid) {
                     // Split in vain, it would be slower and as large as before.
@@ -68,13 +62,15 @@ impl RecoveryMethod {
                     )));
                 }
                 // Which pages are zero must be known before they are no huge page any more.
-                let zero =
-                    pagemap::zero_pages(process, region, PAGES_PER_REGION).map_err(failed)?;
-                time(&mut || remote_advice::split(process, region))?;
+                let zero = calls
+                    .zero_pages(process, region, PAGES_PER_REGION)
+                    .map_err(failed)?;
+                longest_call = calls.split(process, region).map_err(failed)?;
                 for (first, pages) in runs(&zero) {
                     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
                     let bytes = u64::from(pages) * BASE_PAGE_BYTES;
-                    time(&mut || remote_advice::page_out(process, start, bytes))?;
+                    let took = calls.page_out(process, start..start + bytes);
+                    longest_call = longest_call.max(took.map_err(failed)?);
                 }
             }
             Self::None => {

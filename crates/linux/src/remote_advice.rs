@@ -7,9 +7,9 @@ use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-const MADV_COLD: i32 = 20;
-const MADV_PAGEOUT: i32 = 21;
-const MADV_COLLAPSE: i32 = 25;
+pub(crate) const MADV_COLD: i32 = 20;
+pub(crate) const MADV_PAGEOUT: i32 = 21;
+pub(crate) const MADV_COLLAPSE: i32 = 25;
 
 fn advise(
     process: &ProcessHandle,
@@ -84,7 +84,7 @@ pub fn collapse_insisting(
     region: RegionAddr,
     mut timed: impl FnMut(Duration),
 ) -> (Result<(), LinuxError>, Duration) {
-    insist(|| {
+    retry_shortages(|| {
         let begun = Instant::now();
         let result = collapse(process, region);
         let took = begun.elapsed();
@@ -93,8 +93,9 @@ pub fn collapse_insisting(
     })
 }
 
-/// Calls until it is no use; each says what it takes.
-fn insist<T>(
+/// Calls again while the kernel refuses for want of a huge page without having looked for one. Each
+/// call says how long it took.
+pub(crate) fn retry_shortages<T>(
     mut call: impl FnMut() -> (Result<T, LinuxError>, Duration),
 ) -> (Result<T, LinuxError>, Duration) {
     let mut all = Duration::ZERO;
@@ -168,7 +169,7 @@ mod tests {
     fn where_the_kernel_does_not_try_it_is_asked_again() {
         let mut calls = 0;
         let made = Duration::from_millis(2);
-        let put_off = insist(|| {
+        let put_off = retry_shortages(|| {
             calls += 1;
             if calls < 64 {
                 (refused(Errno::ENOMEM), QUICK)
@@ -184,7 +185,7 @@ mod tests {
     fn where_it_tries_or_has_another_reason_it_is_asked_once() {
         for (errno, took) in [(Errno::ENOMEM, WITHOUT_LOOKING), (Errno::EAGAIN, QUICK)] {
             let mut calls = 0;
-            let (result, _) = insist(|| {
+            let (result, _) = retry_shortages(|| {
                 calls += 1;
                 (refused(errno), took)
             });
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn it_is_not_asked_for_ever() {
         let mut calls = 0;
-        let never = insist(|| {
+        let never = retry_shortages(|| {
             calls += 1;
             (refused(Errno::ENOMEM), QUICK)
         });

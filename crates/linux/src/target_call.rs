@@ -6,10 +6,12 @@
 //! calls are made by a process of their own: the manager waits for the answer up to a deadline, and
 //! leaves the helper behind if none comes.
 
+mod advice;
 mod helper;
 mod message;
 mod pool;
 
+pub(crate) use advice::CLEARED_PER_CALL;
 pub use message::{Answer, Request};
 pub use pool::{FinishedCall, TargetCalls, Unanswered};
 

@@ -101,6 +101,8 @@ impl Journal {
             Event::Stretched { .. }
             | Event::FaultSizes { .. }
             | Event::Held { .. }
+            | Event::NotAnswering { .. }
+            | Event::Answering { .. }
             | Event::Paused
             | Event::Resumed
             | Event::Reloaded { .. }

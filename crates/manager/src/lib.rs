@@ -10,8 +10,8 @@ pub mod view;
 
 pub use journal::{Entry, Event, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
 pub use machine::{
-    Description, Footprint, LearnedSizes, Machine, MachineError, NO_HUGE_PAGE, Promoted, Recovered,
-    Wake, ZeroScan,
+    Description, Footprint, LatePromotion, LearnedSizes, Machine, MachineError, NO_HUGE_PAGE,
+    NotAnswering, Progress, Promoted, Recovered, Wake, ZeroScan,
 };
 pub use manager::Manager;
 pub use settings::Settings;

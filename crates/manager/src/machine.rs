@@ -44,6 +44,52 @@ impl MachineError {
     }
 }
 
+/// How far something has come that is done in slices, so that memory is looked at in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress<T> {
+    /// All of it is done.
+    Done(T),
+    /// The same call goes on with it, at this time or later.
+    Unfinished {
+        /// When to call again.
+        again_at: Duration,
+    },
+}
+
+impl<T> Progress<T> {
+    /// What was done; `None` if it is unfinished.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done(done) => Some(done),
+            Self::Unfinished { .. } => None,
+        }
+    }
+}
+
+/// A promotion that ended after the loop had stopped waiting for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatePromotion {
+    /// Of which process.
+    pub process: ProcessId,
+    /// Which region.
+    pub region: RegionAddr,
+    /// What came of it.
+    pub outcome: Result<Promoted, MachineError>,
+    /// How long it took, the wait for the process included.
+    pub took: Duration,
+}
+
+/// A process that has not answered a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAnswering {
+    /// Which.
+    pub process: ProcessId,
+    /// What was tried, as a person would name it.
+    pub call: &'static str,
+    /// For how long the call has waited.
+    pub waited: Duration,
+}
+
 /// Why the loop was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
@@ -64,6 +110,8 @@ pub enum Wake {
 pub enum Promoted {
     /// The region is huge now; it took this long.
     Done(Duration),
+    /// The process has not answered yet: what comes of it is told by [`Machine::late_promotions`].
+    Pending,
     /// Its owner has freed some of it since it was sampled: left alone.
     Freed,
     /// It is huge already, or no longer a region of an eligible mapping.
@@ -147,21 +195,53 @@ pub trait Machine {
     fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError>;
 
     /// Starts a sampling window: clears the access bits of the process for its coverage, prepares
-    /// to probe it for its overhead, whatever of the two is needed.
-    fn start_window(&mut self, process: ProcessId, needs: Needs) -> Result<(), MachineError>;
+    /// to probe it for its overhead, whatever of the two is needed. Goes on until `until`.
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError>;
 
-    /// Goes on probing a process in the window that is open; says when to be called again, `None`
-    /// when there is nothing more to see in this window. It takes some milliseconds at the most.
-    fn probe(&mut self, _process: ProcessId) -> Result<Option<Duration>, MachineError> {
+    /// Goes on probing a process in the window that is open, until `until`; says how long to wait
+    /// before it is called again, `None` when there is nothing more to see in this window.
+    fn probe(
+        &mut self,
+        _process: ProcessId,
+        _until: Duration,
+    ) -> Result<Option<Duration>, MachineError> {
         Ok(None)
     }
 
-    /// Reads coverage since a window was last started (population alone where none ever was).
-    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError>;
+    /// Reads coverage since a window was last started (population alone where none ever was), until
+    /// `until`.
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError>;
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`): far cheaper
-    /// than a sample, and no window is disturbed by it.
-    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError>;
+    /// than a sample, and no window is disturbed by it. Goes on until `until`.
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError>;
+
+    /// What is unfinished of a window (opened or read) is not gone on with.
+    fn abandon_window(&mut self) {}
+
+    /// Promotions that ended late since this was last asked.
+    fn late_promotions(&mut self) -> Vec<LatePromotion> {
+        Vec::new()
+    }
+
+    /// Processes that have not answered a call for a second or more. All calls into them fail with
+    /// [`MachineError::NotAnswering`] until they do.
+    fn not_answering(&self) -> Vec<NotAnswering> {
+        Vec::new()
+    }
 
     /// What one base page's first access after `start_window` costs the process, so that sampling
     /// can keep to a share of its time. Zero where hardware sets the bits unaided.
@@ -222,8 +302,12 @@ pub trait Machine {
     /// How much may be filled ahead of a process from now on, in bytes; without effect where nothing is.
     fn allow_fill(&mut self, _process: ProcessId, _room_bytes: u64) {}
 
-    /// Resident and huge memory of a process.
-    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError>;
+    /// Resident and huge memory of a process, looked for until `until`.
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError>;
 
     /// Who a managed process is, as far as that can still be found out.
     fn describe(&self, _process: ProcessId) -> Description {

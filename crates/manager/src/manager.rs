@@ -1,13 +1,15 @@
 //! The loop: observe, plan, apply, write down.
 
+mod looking;
 mod promoting;
 mod recovering;
 mod sampling;
 mod sizing;
 mod slowdown;
+mod unanswered;
 mod viewing;
 
-use crate::journal::{Event, FootprintPoint, Journal};
+use crate::journal::{Event, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::policies::LinuxOrder;
@@ -16,10 +18,12 @@ use hawkeye_policy::{
     Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
     RecoverySettings, SettingError, WatermarkTable,
 };
+use looking::Look;
 use promoting::Next;
-use sampling::Sampling;
-use std::collections::{HashMap, HashSet};
+use sampling::{Listing, Sampling};
+use std::collections::HashMap;
 use std::time::Duration;
+use unanswered::Unanswered;
 use viewing::Viewing;
 
 /// Manages a machine by a policy, one [`step`](Self::step) after the other.
@@ -42,6 +46,11 @@ pub struct Manager<M> {
     budget: PromotionBudget,
     cpu: CpuBudget,
     next_look: Duration,
+    /// A look that is under way.
+    look: Option<Look>,
+    /// A listing of huge pages that is under way.
+    listing: Option<Listing>,
+    unanswered: Unanswered,
     /// As last read, and reckoned on since.
     memory: Option<MemoryState>,
     held: Option<Hold>,
@@ -57,6 +66,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long a batch of promotions or recoveries goes on before the loop looks around again.
 const BATCH: Duration = Duration::from_millis(50);
+/// How long looking, opening a window, probing, reading and listing each go on before memory is looked
+/// at again.
+const SLICE: Duration = Duration::from_millis(8);
 
 impl<M: Machine> Manager<M> {
     /// Takes a machine over.
@@ -94,6 +106,9 @@ impl<M: Machine> Manager<M> {
             processes: Vec::new(),
             journal: Journal::default(),
             next_look: Duration::ZERO,
+            look: None,
+            listing: None,
+            unanswered: Unanswered::default(),
             memory: None,
             held: None,
             paused: false,
@@ -118,18 +133,23 @@ impl<M: Machine> Manager<M> {
     /// Does what is due, then waits: at most until the next look, a second later.
     pub fn step(&mut self) -> Wake {
         let now = self.machine.now();
+        self.settle_late(now);
         if now >= self.next_look {
             self.look(now);
         } else {
             self.look_closely(now);
         }
+        self.go_on_looking(now);
         self.cpu.update(now, self.machine.manager_cpu());
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.next_look);
+            return self.wait_until(self.look_due());
         }
         self.sample(now);
-        let mut wake_at = self.next_look.min(self.sampling.due());
+        let mut wake_at = self.look_due().min(self.sampling.due());
+        if self.listing.is_some() {
+            wake_at = now;
+        }
         wake_at = self.guard.next_look().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, not what our own calls do to them.
         let hands_off = self.paused || self.settings.measure_only;
@@ -140,7 +160,7 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         if self.cpu.exhausted(now) && !self.guard.in_danger() {
             let looks = self.guard.next_look().unwrap_or(self.next_look);
-            wake_at = self.next_look.min(looks).max(now);
+            wake_at = self.look_due().min(looks).max(now);
         }
         self.wait_until(wake_at)
     }
@@ -153,48 +173,6 @@ impl<M: Machine> Manager<M> {
             self.next_look = self.next_look.min(soonest.max(self.machine.now()));
         }
         wake
-    }
-
-    /// Looks at who is there, how big they are, and how much memory is left.
-    fn look(&mut self, now: Duration) {
-        self.next_look = now + LOOK_EVERY;
-        self.processes = self.machine.processes();
-        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
-        let is_there = |process| there.contains(&process);
-        self.cooldown.retain_processes(is_there);
-        self.cooldown.expire(now);
-        self.huge_limits.retain_processes(is_there);
-        self.journal.retain_processes(is_there);
-        self.viewing.retain_processes(is_there);
-        self.fault_sizes.retain(|process, _| is_there(*process));
-        let mut sum = FootprintPoint {
-            at_s: now.as_secs_f64(),
-            ..Default::default()
-        };
-        for &process in &self.processes {
-            // One that just ended weighs nothing any more.
-            if let Ok(footprint) = self.machine.footprint(process) {
-                sum.rss_bytes += footprint.rss_bytes;
-                sum.huge_bytes += footprint.huge_bytes;
-                self.huge_limits
-                    .note_huge_bytes(process, footprint.huge_bytes);
-                self.viewing.note_footprint(process, footprint);
-            }
-        }
-        // The last look before the end finds nobody: it is no footprint of theirs.
-        if sum.rss_bytes > 0 {
-            self.journal.note_footprint(sum);
-            let again = self
-                .sampling
-                .note_growth(now, sum.rss_bytes, &self.settings);
-            self.next_look = again.unwrap_or(self.next_look);
-        }
-        self.assess_memory(now);
-        // What was filled until now is in what was just read.
-        for &process in &self.processes {
-            self.machine.take_filled(process);
-        }
-        self.allow_fill();
     }
 
     /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.

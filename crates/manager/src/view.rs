@@ -36,6 +36,9 @@ pub struct Status {
     pub pace: Pace,
     /// Processes under management.
     pub managed: usize,
+    /// Of these, how many do not answer calls at the moment.
+    #[serde(default)]
+    pub not_answering: usize,
     /// The largest of them ([`Status::MOST_PROCESSES`] at most), by resident memory.
     pub processes: Vec<ProcessStatus>,
     /// What was decided lately ([`Status::MOST_DECISIONS`] at most), oldest first.
@@ -164,6 +167,10 @@ pub struct ProcessStatus {
     pub last_reason: Option<String>,
     /// The terms it is managed on, at the last sample.
     pub terms: Terms,
+    /// For how long a call into it has waited, in seconds, where that is a second or more: it is left
+    /// alone until it answers.
+    #[serde(default)]
+    pub not_answering_s: Option<f64>,
     /// Whether it was told `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
     /// Memory that it keeps out by `MADV_NOHUGEPAGE`.

@@ -3,7 +3,7 @@
 use crate::machine::SimMachine;
 use crate::process::SimProcess;
 use hawkeye_manager::{
-    Footprint, Machine, MachineError, NO_HUGE_PAGE, Promoted, Recovered, Wake, ZeroScan,
+    Footprint, Machine, MachineError, NO_HUGE_PAGE, Progress, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse, Needs,
@@ -149,7 +149,11 @@ impl Machine for SimMachine {
         }
     }
 
-    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
         let regions = self.alive(process)?.walk(false);
         let huge: Vec<_> = regions
             .into_iter()
@@ -157,10 +161,15 @@ impl Machine for SimMachine {
             .collect();
         let cpu = times(self.spec.costs.walk_per_huge, huge.len() as u64);
         self.spend(cpu, Duration::ZERO);
-        Ok(huge)
+        Ok(Progress::Done(huge))
     }
 
-    fn start_window(&mut self, process: ProcessId, _: Needs) -> Result<(), MachineError> {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _: Needs,
+        _until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
         let costs = self.spec.costs;
         let cleared = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
         cleared.clear_bits();
@@ -169,10 +178,14 @@ impl Machine for SimMachine {
         let cpu = times(costs.clear_per_page, base_pages) + times(costs.clear_per_huge, huge_pages);
         self.call(cpu, Duration::ZERO);
         self.debug_check();
-        Ok(())
+        Ok(Progress::Done(()))
     }
 
-    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
         if self.faults.sample() {
             let message = format!("process {process} can't be sampled (injected)");
             return Err(MachineError::Other(message));
@@ -195,7 +208,7 @@ impl Machine for SimMachine {
         let cpu = times(costs.walk_per_region, base) + times(costs.walk_per_huge, huge);
         self.spend(cpu, Duration::ZERO);
         self.debug_check();
-        Ok(ProcessSample {
+        Ok(Progress::Done(ProcessSample {
             outside: OutsideRegions::default(),
             faults: None,
             process,
@@ -207,7 +220,7 @@ impl Machine for SimMachine {
             cpu_cores: 1.0,
             age: self.now.saturating_sub(arrived),
             terms,
-        })
+        }))
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -288,12 +301,16 @@ impl Machine for SimMachine {
         })
     }
 
-    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
         let process = self.alive(process)?;
-        Ok(Footprint {
+        Ok(Progress::Done(Footprint {
             rss_bytes: process.rss_bytes(),
             huge_bytes: process.huge_bytes(),
-        })
+        }))
     }
 
     fn manager_cpu(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! The simulated machine by itself.
 
-use hawkeye_manager::{Machine, MachineError, Promoted, Wake};
+use hawkeye_manager::{Machine, MachineError, Progress, Promoted, Wake};
 use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, Needs, PageOrder, ProcessId, RegionAddr};
 use hawkeye_sim::{
     Backing, Change, Costs, End, Ended, Ends, MachineSpec, Part, ProcessSpec, SimError, SimMachine,
@@ -65,7 +65,10 @@ fn a_process_ends_with_its_last_access_and_the_machine_with_its_last_process() -
     assert_eq!(machine.wait_until(SECOND), Wake::Stop);
     assert_eq!(machine.now(), Duration::from_millis(302));
     assert_eq!(machine.accesses_done(process), 1_000_000);
-    assert_eq!(machine.sample(process), Err(MachineError::Gone(process)));
+    assert_eq!(
+        machine.sample(process, Duration::MAX),
+        Err(MachineError::Gone(process))
+    );
     assert_eq!(machine.used_bytes(), 0);
     Ok(())
 }
@@ -84,11 +87,17 @@ fn coverage_follows_the_pattern() -> Outcome {
         parts,
         ..ProcessSpec::default()
     })?;
-    let population = machine.sample(process);
-    assert!(population.is_ok_and(|s| s.source == CoverageSource::Population));
-    assert_eq!(machine.start_window(process, Needs::Coverage), Ok(()));
+    let population = machine.sample(process, Duration::MAX);
+    assert!(
+        population
+            .is_ok_and(|read| read.done().map(|s| s.source) == Some(CoverageSource::Population))
+    );
+    assert_eq!(
+        machine.start_window(process, Needs::Coverage, Duration::MAX),
+        Ok(Progress::Done(()))
+    );
     machine.wait_until(machine.now() + Duration::from_millis(5));
-    let Ok(sample) = machine.sample(process) else {
+    let Ok(Progress::Done(sample)) = machine.sample(process, Duration::MAX) else {
         panic!("it is there");
     };
     assert_eq!(sample.source, CoverageSource::AccessBits);
@@ -231,8 +240,11 @@ fn freeing_part_of_a_huge_page_splits_it() -> Outcome {
     )?;
     machine.wait_until(SECOND);
     // 300 are freed; the 112 that were never used are still there.
-    let footprint = machine.footprint(process);
-    assert!(footprint.is_ok_and(|f| f.huge_bytes == 0 && f.rss_bytes == 212 * 4096));
+    let footprint = machine.footprint(process, Duration::MAX);
+    assert!(footprint.is_ok_and(|read| {
+        read.done()
+            .is_some_and(|f| f.huge_bytes == 0 && f.rss_bytes == 212 * 4096)
+    }));
     Ok(())
 }
 

@@ -7,12 +7,9 @@ use crate::daemon::{CONFIG, Daemon};
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::PageTables;
 use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::sampler::{AccessBits, CallTimes, Member, Sampler};
 use hawkeye_linux::userfaultfd::{Mode, Userfaultfd};
 use hawkeye_linux::{pagemap, remote_advice};
-use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, Needs, PAGES_PER_REGION, RegionAddr, Terms,
-};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
@@ -344,51 +341,6 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 }
 
 #[test]
-fn locked_memory_is_not_taken_for_hot() {
-    let Some(_machine) = machine("locked_memory_is_not_taken_for_hot") else {
-        return;
-    };
-    // As much as is cleared in slices.
-    let memory = Memory::new(600);
-    memory.touch_as_base_pages(memory.range(0..600));
-    let locked = memory.range(100..500);
-    let bytes = (locked.end - locked.start) as usize;
-    // SAFETY: it locks the mapping of this test's own.
-    let done = unsafe { libc::mlock(locked.start as *const _, bytes) };
-    assert_eq!(done, 0, "locks");
-    let mut sampler = Sampler::AccessBits(Box::new(AccessBits {
-        tables: PageTables::load().expect("loads"),
-        walk_costs: None,
-        counters: None,
-        first_touch_cost: Duration::ZERO,
-    }));
-    let own = std::process::id();
-    let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
-    sampler.bind(&mut member).expect("binds");
-    let mut calls = CallTimes::default();
-    sampler
-        .start_window(&mut member, Needs::Coverage, &mut calls)
-        .expect("starts");
-    let used = memory.range(0..20);
-    pages(used.clone()).for_each(|page| memory.write(page, 2));
-    let sample = sampler.sample(&mut member, &mut calls).expect("samples");
-    let touched = |range: Range<u64>| -> Vec<u16> {
-        let regions = sample.regions.iter();
-        regions
-            .filter(|r| range.contains(&r.region.start()))
-            .map(|r| r.accessed)
-            .collect()
-    };
-    assert_eq!(touched(locked), vec![0; 400]);
-    let used = touched(used);
-    assert_eq!(used.len(), 20);
-    assert!(
-        used.iter().all(|n| *n > PAGES_PER_REGION / 2),
-        "what is used is seen: {used:?}"
-    );
-}
-
-#[test]
 fn memory_that_is_registered_is_not_eligible_from_then_on() {
     let test = "memory_that_is_registered_is_not_eligible_from_then_on";
     let Some(_machine) = machine(test) else {
@@ -411,7 +363,9 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
         let Ok(watcher) = Userfaultfd::open(true) else {
             return skip(test, "this kernel's userfaultfd can't protect pages");
         };
-        watcher.register(memory.range(2..4), mode).expect("registers");
+        watcher
+            .register(memory.range(2..4), mode)
+            .expect("registers");
         assert_eq!(eligible(3), Err(mappings::Ineligible::Userfaultfd));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
@@ -436,7 +390,10 @@ fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
     const MIB: u64 = 1 << 20;
     // Zeroed as soon as it is mapped, if something is.
     let first = Memory::new(512);
-    let attached = machine.attach("--fault-ahead on --policy none --cpu 50", std::process::id());
+    let attached = machine.attach(
+        "--fault-ahead on --policy none --cpu 50",
+        std::process::id(),
+    );
     std::thread::sleep(Duration::from_secs(2));
     let stream = |memory: &Memory, regions: Range<u64>| {
         for index in regions {

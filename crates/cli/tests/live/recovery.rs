@@ -9,8 +9,10 @@ use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope, remote_advice, system_memory};
-use hawkeye_manager::{Machine as _, MachineError, Promoted, Settings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
+use hawkeye_manager::{Machine as _, MachineError, Progress, Promoted, Settings};
+use hawkeye_policy::{
+    CpuBudget, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +27,15 @@ fn means() -> Means {
 fn short_of_memory() -> String {
     let used = system_memory::machine().expect("reads").percent();
     format!("--watermarks {:.3},{:.3}", used / 2.0, used / 4.0)
+}
+
+/// Reads a process to the end.
+fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
+    let until = machine.now() + Duration::from_secs(60);
+    match machine.sample(process, until) {
+        Ok(Progress::Done(sample)) => sample,
+        other => panic!("not sampled: {other:?}"),
+    }
 }
 
 #[test]
@@ -97,7 +108,7 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     let signals = StopSignals::take_over().expect("signals");
     let mut machine = LinuxMachine::new(means(), scope, signals);
     let process = machine.processes()[0];
-    let sampled = machine.sample(process).expect("samples");
+    let sampled = sample(&mut machine, process);
     let huge = sampled.regions.iter().filter(|r| r.is_huge());
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
     assert_eq!(regions.len(), 128);
@@ -156,7 +167,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let signals = StopSignals::take_over().expect("signals");
     let mut machine = LinuxMachine::new(means(), scope, signals);
     let process = machine.processes()[0];
-    let sampled = machine.sample(process).expect("samples");
+    let sampled = sample(&mut machine, process);
     program
         .request(Request::DontNeed(90), Duration::from_secs(10))
         .expect("frees");

@@ -55,7 +55,8 @@ struct mapping_record {
 	u64 start;
 	u64 end;
 	u64 flags;		/* VM_* bits, include/linux/mm.h */
-	u64 has_file;
+	u32 has_file;
+	u32 process;		/* which process's it is */
 };
 
 /* Input and output of `read_marks`: one region. */

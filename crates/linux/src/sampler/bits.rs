@@ -1,18 +1,16 @@
 //! Clearing access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
 use super::run_rate::Probing;
-use super::{CallTimes, Member};
-use crate::access_bits;
+use super::{Member, Slice};
 use crate::counters::Counters;
 use crate::error::LinuxError;
-use crate::mappings;
-use crate::page_tables::{Detail, MARKED_PER_CALL, PageTables, Target};
-use crate::remote_advice;
-use crate::unpreempted::unpreempted;
+use crate::mappings::{self, Mapping};
+use crate::page_tables::{Detail, PageTables, RegionWalk, Target};
+use crate::target_call::{CLEARED_PER_CALL, TargetCalls};
 use hawkeye_policy::run_rate::{ProbeSettings, WalkCosts};
 use hawkeye_policy::{Needs, RegionAddr, RegionSample};
-use nix::errno::Errno;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// What seeing access bits takes.
 pub struct AccessBits {
@@ -26,9 +24,14 @@ pub struct AccessBits {
     pub first_touch_cost: Duration,
 }
 
-/// Up to so many regions of base pages the access bits of a process are cleared in one call, which takes
-/// 12 us each: 6 ms, in which the process can't map or unmap.
-const REGIONS_AT_ONCE: usize = 512;
+/// The start of a window, as far as it has come.
+#[derive(Debug)]
+pub(super) struct WindowStart {
+    walk: RegionWalk,
+    read: bool,
+    /// How many of the regions were cleared.
+    cleared: usize,
+}
 
 /// Beside coverage, overhead is probed in few regions: their coverage is then that of the rest of the
 /// window.
@@ -40,71 +43,75 @@ const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
 };
 
 impl AccessBits {
-    /// Starts a window with all that is needed.
+    /// The mappings of a process, as they are now.
+    pub(super) fn mappings(
+        &mut self,
+        member: &Member,
+        target: &Target,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>, LinuxError> {
+        let process = member.handle.id;
+        self.tables
+            .mappings_by(target, |link| calls.iterate(process, link.as_fd()))
+    }
+
+    /// Starts a window with all that is needed, until `deadline`.
     pub(super) fn start(
         &mut self,
         member: &mut Member,
         target: &Target,
         needs: Needs,
-        calls: &mut CallTimes,
-    ) -> Result<(), LinuxError> {
-        if needs.coverage() {
-            self.clear(member, target, calls)?;
-        }
-        if needs.overhead() {
-            self.start_probing(member, target, needs, calls)?;
-        }
-        Ok(())
-    }
-
-    /// Clears all access bits of a process.
-    fn clear(
-        &mut self,
-        member: &mut Member,
-        target: &Target,
-        calls: &mut CallTimes,
-    ) -> Result<(), LinuxError> {
-        let regions = self.regions(member, target, calls)?;
-        member.all_cleared = true;
-        let base = regions.iter().filter(|r| !r.is_huge()).count();
-        if base <= REGIONS_AT_ONCE {
-            let pid = member.handle.id.pid;
-            return calls.time(|| unpreempted(|| access_bits::clear(pid))).0;
-        }
-        let may_be_cleared = |region: &RegionAddr| !member.eligible.is_locked(*region);
-        let addresses: Vec<RegionAddr> = regions
-            .iter()
-            .map(|r| r.region)
-            .filter(may_be_cleared)
-            .collect();
-        for slice in addresses.chunks(MARKED_PER_CALL) {
-            let mut rest = slice;
-            while !rest.is_empty() {
-                let clear = || remote_advice::clear_accessed(&member.handle, rest);
-                let call = || unpreempted(clear);
-                let done = match calls.time(call).0 {
-                    Ok(done) => done,
-                    Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),
-                    // Unmapped or locked meanwhile: the others count.
-                    Err(_) => 0,
-                };
-                rest = rest.get(done + 1..).unwrap_or(&[]);
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<()>, LinuxError> {
+        let mut start = match member.starting.take() {
+            Some(start) => start,
+            None => {
+                let idle = !needs.coverage() && !self.runs(member)?;
+                if idle {
+                    return Ok(Slice::Done(()));
+                }
+                let mappings = self.mappings(member, target, calls)?;
+                member.eligible = mappings::eligible(&mappings);
+                let ranges = member.eligible.ranges.clone();
+                WindowStart {
+                    walk: RegionWalk::new(ranges, Detail::Regions),
+                    read: false,
+                    cleared: 0,
+                }
+            }
+        };
+        if !start.read {
+            let timed = |took| calls.note(took);
+            let walk = &mut start.walk;
+            start.read = self
+                .tables
+                .walk_until(target, walk, Some(deadline), timed)?;
+            if start.read {
+                let eligible = &member.eligible;
+                walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        Ok(())
+        let cleared =
+            start.read && (!needs.coverage() || clear(member, &mut start, calls, deadline)?);
+        if !cleared {
+            member.starting = Some(start);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        member.all_cleared |= needs.coverage();
+        if needs.overhead() && (!needs.coverage() || self.runs(member)?) {
+            self.start_probing(member, needs, &start.walk.found);
+        }
+        Ok(Slice::Done(()))
+    }
+
+    /// Whether a process has used CPU worth probing since this was last asked.
+    fn runs(&self, member: &mut Member) -> Result<bool, LinuxError> {
+        Ok(self.walk_costs.is_some() && member.walks.ran(member.handle.id.pid)?)
     }
 
     /// Prepares to probe a process in the window that begins.
-    fn start_probing(
-        &mut self,
-        member: &mut Member,
-        target: &Target,
-        needs: Needs,
-        calls: &mut CallTimes,
-    ) -> Result<(), LinuxError> {
-        if self.walk_costs.is_none() || !member.walks.ran(member.handle.id.pid)? {
-            return Ok(());
-        }
+    fn start_probing(&mut self, member: &mut Member, needs: Needs, regions: &[RegionSample]) {
         let settings = if needs.coverage() {
             BESIDE_COVERAGE
         } else {
@@ -114,13 +121,41 @@ impl AccessBits {
             // One that can't be counted is estimated, like all where there are no counters.
             member.counters = counters.bind(member.handle.id.pid).ok();
         }
-        let mut regions = self.regions(member, target, calls)?;
-        regions.retain(|r| !member.eligible.is_locked(r.region));
         let seed = member.walks.next_seed();
         let seen = |region| member.walks.last_seen(region);
-        let probing = Probing::new(&regions, settings, self.first_touch_cost, seed, seen);
+        let probing = Probing::new(regions, settings, self.first_touch_cost, seed, seen);
         member.walks.probing = Some(probing);
-        Ok(())
+    }
+
+    /// Reads all eligible regions of a process, until `deadline`. The window ends when that begins.
+    pub(super) fn read(
+        &mut self,
+        member: &mut Member,
+        target: &Target,
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
+        let mut walk = match member.reading.take() {
+            Some(walk) => walk,
+            None => {
+                // Told to do without huge pages: there is nothing in it for us.
+                if !member.thp_disabled {
+                    let mappings = self.mappings(member, target, calls)?;
+                    member.eligible = mappings::eligible(&mappings);
+                }
+                self.end_window(member)?;
+                RegionWalk::new(member.eligible.ranges.clone(), Detail::Regions)
+            }
+        };
+        let timed = |took| calls.note(took);
+        if !self
+            .tables
+            .walk_until(target, &mut walk, Some(deadline), timed)?
+        {
+            member.reading = Some(walk);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        Ok(Slice::Done(walk.found))
     }
 
     /// Ends the window: what was found out about the process's overhead is then in its `walks`.
@@ -138,19 +173,34 @@ impl AccessBits {
         }
         Ok(())
     }
+}
 
-    fn regions(
-        &mut self,
-        member: &mut Member,
-        target: &Target,
-        calls: &mut CallTimes,
-    ) -> Result<Vec<RegionSample>, LinuxError> {
-        member.eligible = mappings::eligible(&self.tables.mappings(target)?);
-        let mut regions = Vec::new();
-        let ranges = &member.eligible.ranges;
-        let timed = |took| calls.note(took);
-        self.tables
-            .walk(target, ranges, Detail::Regions, &mut regions, timed)?;
-        Ok(regions)
+/// Clears access bits until `deadline`; whether all are cleared.
+///
+/// In small slices by `MADV_COLD`, which holds `mmap_lock` for reading. `clear_refs` would hold it for
+/// writing while it walks all anonymous memory of the process, also what can never be huge: every
+/// page fault waits for that (fs/proc/task_mmu.c, `clear_refs_write`).
+fn clear(
+    member: &Member,
+    start: &mut WindowStart,
+    calls: &mut TargetCalls,
+    deadline: Instant,
+) -> Result<bool, LinuxError> {
+    while let Some(rest) = start.walk.found.get(start.cleared..) {
+        if rest.is_empty() {
+            break;
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        let slice: Vec<RegionAddr> = rest
+            .iter()
+            .take(CLEARED_PER_CALL)
+            .map(|r| r.region)
+            .collect();
+        let (done, _) = calls.clear_accessed(&member.handle, &slice)?;
+        // The first that can't be (unmapped or locked meanwhile) is passed over.
+        start.cleared += if done == slice.len() { done } else { done + 1 };
     }
+    Ok(true)
 }

@@ -1,11 +1,13 @@
 //! One managed process, as the sampler keeps it.
 
+use super::bits::WindowStart;
 use super::damon::Estimates;
+use super::population::PopulationReading;
 use super::run_rate::Walks;
 use crate::counters::CounterSet;
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
-use crate::page_tables::Target;
+use crate::page_tables::{RegionWalk, Target};
 use crate::process::ProcessHandle;
 use hawkeye_policy::{Identity, Terms};
 use procfs::process::Process;
@@ -33,6 +35,16 @@ pub struct Member {
     pub(super) counters: Option<CounterSet>,
     /// What probing has shown of it.
     pub(super) walks: Walks,
+    /// The start of a window, under way.
+    pub(super) starting: Option<WindowStart>,
+    /// The reading of a sample, under way.
+    pub(super) reading: Option<RegionWalk>,
+    /// The listing of its huge pages, under way.
+    pub(super) listing: Option<RegionWalk>,
+    /// The counting of its huge pages, under way.
+    pub(super) measuring: Option<RegionWalk>,
+    /// The reading of its population without BPF, under way.
+    pub(super) population: Option<PopulationReading>,
 }
 
 impl Member {
@@ -51,7 +63,20 @@ impl Member {
             estimates: None,
             counters: None,
             walks: Walks::default(),
+            starting: None,
+            reading: None,
+            listing: None,
+            measuring: None,
+            population: None,
         })
+    }
+}
+
+impl Member {
+    /// What is unfinished of a window is not gone on with.
+    pub(crate) fn abandon_window(&mut self) {
+        self.starting = None;
+        self.reading = None;
     }
 }
 

@@ -3,6 +3,7 @@
 mod bits;
 pub mod damon;
 mod member;
+mod population;
 pub mod run_rate;
 
 pub use bits::AccessBits;
@@ -11,12 +12,14 @@ pub use member::Member;
 use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::mappings::{self, Mapping};
-use crate::page_tables::{Detail, Target};
+use crate::page_tables::{Detail, RegionWalk, Target};
 use crate::pagemap;
 use crate::process::ProcessHandle;
+use crate::target_call::TargetCalls;
 use damon::{DamonSampler, Estimates};
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use hawkeye_policy::{Needs, OutsideRegions};
+use population::{ASK_AGAIN, PopulationReading};
 use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses here; the probe chooses.
@@ -29,33 +32,13 @@ pub enum Sampler {
     Population,
 }
 
-/// How long calls into other processes took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CallTimes {
-    /// The longest so far.
-    pub longest: Duration,
-    /// How many took longer than `SLOW`.
-    pub slow: u64,
-}
-
-/// After calls that take longer the manager backs off.
-const SLOW: Duration = Duration::from_millis(30);
-
-impl CallTimes {
-    /// Takes note of one call.
-    pub fn note(&mut self, took: Duration) {
-        self.longest = self.longest.max(took);
-        self.slow += u64::from(took > SLOW);
-    }
-
-    /// Runs one call and takes note of it.
-    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
-        let begun = Instant::now();
-        let result = call();
-        let took = begun.elapsed();
-        self.note(took);
-        (result, took)
-    }
+/// How far something has come.
+#[derive(Debug)]
+pub(crate) enum Slice<T> {
+    /// All of it is done.
+    Done(T),
+    /// It goes on at the next call, after this time.
+    Unfinished(Duration),
 }
 
 impl Sampler {
@@ -78,48 +61,55 @@ impl Sampler {
         Ok(())
     }
 
-    /// The mappings of a process, as they are now.
-    pub fn mappings(&mut self, member: &Member) -> Result<Vec<Mapping>, LinuxError> {
+    /// The mappings of a process, as they are now. Not for the loop where there is no BPF: it takes the
+    /// process's `mmap_lock`.
+    pub(crate) fn mappings(
+        &mut self,
+        member: &Member,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>, LinuxError> {
         match (self, &member.target) {
-            (Self::AccessBits(bits), Some(target)) => bits.tables.mappings(target),
+            (Self::AccessBits(bits), Some(target)) => bits.mappings(member, target, calls),
             _ => pagemap::mappings(member.handle.id.pid),
         }
     }
 
     /// Starts a window: clears the access bits where there are any to see, or has DAMON look.
-    pub fn start_window(
+    pub(crate) fn start_window(
         &mut self,
         member: &mut Member,
         needs: Needs,
-        calls: &mut CallTimes,
-    ) -> Result<(), LinuxError> {
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<()>, LinuxError> {
         if member.thp_disabled {
-            return Ok(());
+            return Ok(Slice::Done(()));
         }
         let process = member.handle.id;
         match self {
             Self::AccessBits(bits) => {
                 let Some(target) = member.target.take() else {
-                    return Ok(());
+                    return Ok(Slice::Done(()));
                 };
-                let started = bits.start(member, &target, needs, calls);
+                let started = bits.start(member, &target, needs, calls, deadline);
                 member.target = Some(target);
-                member.cleared |= started.is_ok();
+                member.cleared |= matches!(started, Ok(Slice::Done(())));
                 started
             }
             Self::Damon(damon) => {
                 let estimates = member.estimates.get_or_insert_with(Estimates::default);
-                damon.start_window(process, estimates, || populated(process.pid))
+                damon.start_window(process, estimates)
             }
-            Self::Population => Ok(()),
+            Self::Population => Ok(Slice::Done(())),
         }
     }
 
     /// Goes on probing a process; how long to wait until the next time, `None` when it is through.
-    pub fn probe(
+    pub(crate) fn probe(
         &mut self,
         member: &mut Member,
-        calls: &mut CallTimes,
+        calls: &mut TargetCalls,
+        deadline: Instant,
     ) -> Result<Option<Duration>, LinuxError> {
         let Self::AccessBits(bits) = self else {
             return Ok(None);
@@ -128,38 +118,44 @@ impl Sampler {
         else {
             return Ok(None);
         };
-        let next = probing.step(&mut bits.tables, member, target, calls);
+        let next = probing.step(&mut bits.tables, member, target, calls, Some(deadline));
         member.walks.probing = Some(probing);
         next
     }
 
     /// Reads all eligible regions of a process.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         member: &mut Member,
-        calls: &mut CallTimes,
-    ) -> Result<ProcessSample, LinuxError> {
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<ProcessSample>, LinuxError> {
         let process = member.handle.id;
         if let (Self::Damon(damon), Some(estimates)) = (&mut *self, &mut member.estimates) {
-            damon.end_window(process, estimates)?;
+            if let Slice::Unfinished(wait) = damon.end_window(process, estimates)? {
+                return Ok(Slice::Unfinished(wait));
+            }
         }
-        // Told to do without huge pages: there is nothing in it for us.
-        if !member.thp_disabled {
-            member.eligible = mappings::eligible(&self.mappings(member)?);
-        }
-        if let Self::AccessBits(bits) = &*self {
-            bits.end_window(member)?;
-        }
-        let ranges = &member.eligible.ranges;
-        let mut regions = Vec::new();
+        let (regions, by_access_bits) = match (&mut *self, member.target.take()) {
+            (Self::AccessBits(bits), Some(target)) => {
+                let read = bits.read(member, &target, calls, deadline);
+                member.target = Some(target);
+                match read? {
+                    Slice::Done(regions) => (regions, true),
+                    Slice::Unfinished(wait) => return Ok(Slice::Unfinished(wait)),
+                }
+            }
+            _ => match population(member)? {
+                Some(regions) => (regions, false),
+                None => return Ok(Slice::Unfinished(ASK_AGAIN)),
+            },
+        };
+        let mut regions = regions;
         let mut source = CoverageSource::Population;
         let mut first_touches = 0;
         let mut walks_seen = 1.0;
-        match (self, &member.target) {
-            (Self::AccessBits(bits), Some(target)) => {
-                let timed = |took| calls.note(took);
-                let tables = &mut bits.tables;
-                tables.walk(target, ranges, Detail::Regions, &mut regions, timed)?;
+        match self {
+            Self::AccessBits(bits) if by_access_bits => {
                 member.eligible.forget_accesses_of_locked(&mut regions);
                 if member.cleared {
                     source = CoverageSource::AccessBits;
@@ -175,14 +171,13 @@ impl Sampler {
                 }
             }
             _ => {
-                regions = calls.time(|| pagemap::population(process.pid, ranges)).0?;
                 if let Some(estimates) = &mut member.estimates {
                     estimates.apply(&mut regions);
                     source = CoverageSource::Estimated;
                 }
             }
         }
-        Ok(ProcessSample {
+        Ok(Slice::Done(ProcessSample {
             outside: OutsideRegions::default(),
             faults: None,
             process,
@@ -194,7 +189,7 @@ impl Sampler {
             cpu_cores: member.walks.cpu_cores.unwrap_or(1.0),
             age: crate::process::age(process),
             terms: Terms::default(),
-        })
+        }))
     }
 
     /// One region as it is now; `None` where nothing is mapped.
@@ -233,60 +228,87 @@ impl Sampler {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    pub fn huge_bytes(&mut self, member: &Member) -> Result<u64, LinuxError> {
-        let ranges = &member.eligible.ranges;
-        let mut found = Vec::new();
-        match (self, &member.target) {
+    pub(crate) fn huge_bytes(
+        &mut self,
+        member: &mut Member,
+        deadline: Instant,
+    ) -> Result<Slice<u64>, LinuxError> {
+        let found = match (self, &member.target) {
             (Self::AccessBits(bits), Some(target)) => {
-                bits.tables
-                    .walk(target, ranges, Detail::HugeOnly, &mut found, |_| {})?;
+                let new = || RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly);
+                let mut walk = member.measuring.take().unwrap_or_else(new);
+                if !bits
+                    .tables
+                    .walk_until(target, &mut walk, Some(deadline), |_| {})?
+                {
+                    member.measuring = Some(walk);
+                    return Ok(Slice::Unfinished(Duration::ZERO));
+                }
+                walk.found
             }
-            _ => found = pagemap::population(member.handle.id.pid, ranges)?,
-        }
+            _ => match population(member)? {
+                Some(found) => found,
+                None => return Ok(Slice::Unfinished(ASK_AGAIN)),
+            },
+        };
         let huge = found
             .iter()
             .filter(|r| r.is_huge() && r.present > 0)
             .count();
-        Ok(huge as u64 * hawkeye_policy::HUGE_PAGE_BYTES)
+        Ok(Slice::Done(huge as u64 * hawkeye_policy::HUGE_PAGE_BYTES))
     }
 
     /// The huge pages in all mappings that are eligible now. A window under way is not disturbed.
-    pub fn huge_pages(
+    pub(crate) fn huge_pages(
         &mut self,
         member: &mut Member,
-        calls: &mut CallTimes,
-    ) -> Result<Vec<RegionSample>, LinuxError> {
-        if !member.thp_disabled {
-            member.eligible = mappings::eligible(&self.mappings(member)?);
-        }
-        let ranges = &member.eligible.ranges;
-        let mut found = Vec::new();
-        match (self, &member.target) {
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
+        let mut found = match (self, &member.target) {
             (Self::AccessBits(bits), Some(target)) => {
+                let mut walk = match member.listing.take() {
+                    Some(walk) => walk,
+                    None => {
+                        if !member.thp_disabled {
+                            let mappings = bits.mappings(member, target, calls)?;
+                            member.eligible = mappings::eligible(&mappings);
+                        }
+                        RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly)
+                    }
+                };
                 let timed = |took| calls.note(took);
-                bits.tables
-                    .walk(target, ranges, Detail::HugeOnly, &mut found, timed)?;
+                if !bits
+                    .tables
+                    .walk_until(target, &mut walk, Some(deadline), timed)?
+                {
+                    member.listing = Some(walk);
+                    return Ok(Slice::Unfinished(Duration::ZERO));
+                }
+                walk.found
             }
-            _ => {
-                let pid = member.handle.id.pid;
-                found = calls.time(|| pagemap::population(pid, ranges)).0?;
-            }
-        }
+            _ => match population(member)? {
+                Some(found) => found,
+                None => return Ok(Slice::Unfinished(ASK_AGAIN)),
+            },
+        };
         let eligible = &member.eligible;
         found.retain(|r| r.is_huge() && r.present > 0 && !eligible.is_locked(r.region));
-        Ok(found)
+        Ok(Slice::Done(found))
     }
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if it isn't huge.
-    pub fn zero_pages(
+    pub(crate) fn zero_pages(
         &mut self,
         member: &Member,
         region: RegionAddr,
         enough: u16,
+        calls: &mut TargetCalls,
     ) -> Result<Option<u16>, LinuxError> {
         match (self, &member.target) {
             (Self::AccessBits(bits), Some(target)) => {
-                bits.tables.scan_zeros(target, region, enough)
+                let scan = || bits.tables.scan_zeros(target, region, enough);
+                calls.time(scan).0
             }
             _ => {
                 let range = region.start()..region.end();
@@ -295,20 +317,31 @@ impl Sampler {
                 if !found.is_some_and(|sample| sample.is_huge() && sample.present > 0) {
                     return Ok(None);
                 }
-                let zero = pagemap::zero_pages(&member.handle, region, enough)?;
+                let zero = calls.zero_pages(&member.handle, region, enough)?;
                 Ok(Some(zero.len() as u16))
             }
         }
     }
 }
 
-/// Regions of a process with memory in them.
-fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
-    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
-    let found = pagemap::population(pid, &ranges)?;
-    Ok(found
-        .iter()
-        .filter(|sample| sample.present > 0)
-        .map(|sample| sample.region)
-        .collect())
+/// All regions of a process with something in them, read by a thread of its own; `None` while it is
+/// read. Its eligible mappings are then those of that moment.
+fn population(member: &mut Member) -> Result<Option<Vec<RegionSample>>, LinuxError> {
+    if member.thp_disabled {
+        return Ok(Some(Vec::new()));
+    }
+    let pid = member.handle.id.pid;
+    let begin = || PopulationReading::begin(pid);
+    let reading = member.population.get_or_insert_with(begin);
+    let read = reading.poll(pid);
+    if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
+        member.population = None;
+    }
+    Ok(read?.map(|(eligible, regions)| {
+        member.eligible = eligible;
+        regions
+    }))
 }
+
+#[cfg(test)]
+mod tests;

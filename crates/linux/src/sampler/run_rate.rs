@@ -1,22 +1,21 @@
 //! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
 //! times within milliseconds, and goes on to the next few.
 
-use super::{AccessBits, CallTimes, Member};
+use super::{AccessBits, Member};
 use crate::error::LinuxError;
 use crate::mappings;
 use crate::page_tables::{Detail, PageTables, Target};
 use crate::process;
-use crate::remote_advice;
+use crate::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
     Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES, WalkCosts,
 };
 use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
-use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Waits shorter than this are slept through; for longer ones the manager does something else.
 const SHORT: Duration = Duration::from_millis(2);
@@ -189,16 +188,22 @@ impl Probing {
         }
     }
 
-    /// Does what is due; returns how long to wait until it is to be called again, `None` when the
-    /// window's probing is over.
-    pub fn step(
+    /// Does what is due, until `deadline`; returns how long to wait until it is to be called again,
+    /// `None` when the window's probing is over.
+    pub(crate) fn step(
         &mut self,
         tables: &mut PageTables,
         member: &Member,
         target: &Target,
-        calls: &mut CallTimes,
+        calls: &mut TargetCalls,
+        deadline: Option<Instant>,
     ) -> Result<Option<Duration>, LinuxError> {
         loop {
+            // A round that has begun is read when it is due, or it would show too much.
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late && self.round.is_none() {
+                return Ok(Some(Duration::ZERO));
+            }
             let Some(round) = &mut self.round else {
                 let Some(plan) = self.probe.next_round() else {
                     return Ok(None);
@@ -282,8 +287,8 @@ pub(crate) fn probe_once(
 ) -> Result<Estimate, LinuxError> {
     let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
     let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
-    let mut calls = CallTimes::default();
-    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls)? {
+    let mut calls = TargetCalls::default();
+    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
         std::thread::sleep(wait);
     }
     let costs = bits.walk_costs.as_ref().ok_or_else(|| {
@@ -296,27 +301,27 @@ pub(crate) fn probe_once(
 fn clear(
     plan: &RoundPlan,
     member: &Member,
-    calls: &mut CallTimes,
+    calls: &mut TargetCalls,
 ) -> Result<Option<Round>, LinuxError> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
-        let before = monotonic();
-        let (done, took) =
-            calls.time(|| unpreempted(|| remote_advice::clear_accessed(&member.handle, rest)));
-        let done = match done {
-            Ok(done) => done,
-            Err(error) if error.errno() == Some(Errno::ESRCH) => return Err(error),
-            // Unmapped or locked meanwhile: nothing to see in this one.
-            Err(_) => 0,
-        };
-        for (n, region) in rest.iter().take(done).enumerate() {
-            let part = (n as f64 + 0.5) / done as f64;
-            cleared.push((*region, before + took.mul_f64(part)));
+        let (done, answer) = unpreempted(|| calls.clear_accessed(&member.handle, rest))?;
+        if let Some(answer) = answer {
+            for (n, region) in rest.iter().take(done).enumerate() {
+                let part = (n as f64 + 0.5) / done.max(1) as f64;
+                cleared.push((*region, answer.began + answer.took.mul_f64(part)));
+            }
         }
-        rest = rest.get(done + 1..).unwrap_or(&[]);
+        // The first that can't be (unmapped or locked meanwhile) is passed over: nothing to see in it.
+        let passed = if done == rest.len().min(CLEARED_PER_CALL) {
+            done
+        } else {
+            done + 1
+        };
+        rest = rest.get(passed..).unwrap_or(&[]);
     }
     if cleared.is_empty() {
         return Ok(None);

@@ -23,6 +23,8 @@ pub struct TargetCalls {
     waiting: BTreeMap<ProcessId, Waiting>,
     /// The longest call so far.
     longest: Duration,
+    /// The last one.
+    last: Duration,
     /// How many took longer than `SLOW`.
     slow: u64,
     /// CPU time of all helpers.
@@ -166,6 +168,7 @@ impl TargetCalls {
     /// Takes note of a call that was made elsewhere.
     pub fn note(&mut self, took: Duration) {
         self.longest = self.longest.max(took);
+        self.last = took;
         self.slow += u64::from(took > SLOW);
     }
 
@@ -181,6 +184,11 @@ impl TargetCalls {
     /// The longest call so far.
     pub fn longest(&self) -> Duration {
         self.longest
+    }
+
+    /// The last call.
+    pub(super) fn last(&self) -> Duration {
+        self.last
     }
 
     /// How many calls took longer than 30 ms.

@@ -56,10 +56,11 @@ fn what_the_kernel_refuses_is_said() {
     let mut caller = TargetCaller::start().expect("starts");
     // The first page of an address space is never mapped.
     let own = ProcessHandle::open(std::process::id()).expect("we are here");
+    let first_page = 0..4096;
     let request = Request::Advise {
         process: own.fd(),
-        advice: 20,
-        ranges: &[0..4096],
+        advice: crate::remote_advice::MADV_COLD,
+        ranges: std::slice::from_ref(&first_page),
         unpreempted: true,
     };
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));

@@ -87,6 +87,21 @@ pub enum Event {
         /// Why.
         hold: Option<Hold>,
     },
+    /// A call into a process has waited for a second: it is left alone until it answers.
+    NotAnswering {
+        /// Which.
+        process: ProcessId,
+        /// What was tried.
+        call: &'static str,
+    },
+    /// A process that did not answer does again, or has ended.
+    Answering {
+        /// Which.
+        process: ProcessId,
+        /// How long the call had waited when it was last looked at.
+        #[serde(rename = "waited_s", serialize_with = "as_seconds")]
+        waited: Duration,
+    },
     /// Somebody asked that nothing be done to any process for a while.
     Paused,
     /// Management goes on after a pause.
@@ -115,6 +130,8 @@ impl Event {
             Self::Recovered { .. } => "recovered",
             Self::FaultSizes { .. } => "fault-sizes",
             Self::Held { .. } => "held",
+            Self::NotAnswering { .. } => "not-answering",
+            Self::Answering { .. } => "answering",
             Self::Paused => "paused",
             Self::Resumed => "resumed",
             Self::Reloaded { .. } => "reloaded",
@@ -130,7 +147,9 @@ impl Event {
             | Self::Refused { process, .. }
             | Self::Freed { process, .. }
             | Self::Recovered { process, .. }
-            | Self::FaultSizes { process, .. } => Some(*process),
+            | Self::FaultSizes { process, .. }
+            | Self::NotAnswering { process, .. }
+            | Self::Answering { process, .. } => Some(*process),
             Self::Stretched { .. }
             | Self::Held { .. }
             | Self::Paused
@@ -191,6 +210,15 @@ impl fmt::Display for Event {
             Self::FaultSizes { orders, .. } => write!(f, "sizes at first touches: {orders}"),
             Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
             Self::Held { hold: None } => f.write_str("promotion goes on"),
+            Self::NotAnswering { call, .. } => write!(
+                f,
+                "does not answer: {call} waits for a lock that it holds; left alone until it answers"
+            ),
+            Self::Answering { waited, .. } => write!(
+                f,
+                "answers again after {:.1} s, or has ended",
+                waited.as_secs_f64()
+            ),
             Self::Paused => f.write_str("paused"),
             Self::Resumed => f.write_str("resumed"),
             Self::Reloaded { refused: None } => f.write_str("configuration read again"),

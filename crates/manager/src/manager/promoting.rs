@@ -147,7 +147,10 @@ impl<M: Machine> Manager<M> {
         };
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
-        if shortage && shortages < TRIES {
+        if outcome == Ok(Promoted::Pending) {
+            // The kernel may still do it: it stays charged to the budget until that is known.
+            self.unanswered.note_promotion(next.promotion);
+        } else if shortage && shortages < TRIES {
             self.budget.give_back();
             self.note_refused(process, region, NO_HUGE_PAGE, now);
             self.postponed = Some(Next { shortages, ..next });
@@ -162,7 +165,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Tells all who have to know what came of a promotion.
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         promotion: Promotion,
         outcome: Result<Promoted, MachineError>,
@@ -211,7 +214,7 @@ impl<M: Machine> Manager<M> {
                 );
             }
             Ok(Promoted::Freed) => self.journal.note(now, Event::Freed { process, region }),
-            Ok(Promoted::NotCandidate) => {}
+            Ok(Promoted::NotCandidate | Promoted::Pending) => {}
             Err(MachineError::Refused { errno, .. }) => {
                 self.cooldown.refuse(process, region, now);
                 self.note_refused(process, region, errno, now);

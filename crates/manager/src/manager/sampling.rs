@@ -1,12 +1,12 @@
 //! When to sample, and what to do with a sample.
 
 use super::slowdown::Slowdowns;
-use super::{BATCH, Manager};
+use super::{Manager, SLICE};
 use crate::journal::Event;
-use crate::machine::{Machine, MachineError};
+use crate::machine::{Machine, MachineError, Progress};
 use crate::settings::Settings;
 use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, StretchedBy};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 /// The sampling clock.
@@ -43,6 +43,8 @@ enum State {
     Idle {
         next: Duration,
     },
+    /// Access bits are being cleared, of one process after the other.
+    Opening(Opening),
     Window {
         until: Duration,
         cpu_before: Duration,
@@ -50,6 +52,36 @@ enum State {
         /// Which of these are to be probed further, and when.
         probing: Vec<(ProcessId, Duration)>,
     },
+    /// Regions are being read, of one process after the other.
+    Reading(Reading),
+}
+
+struct Opening {
+    rest: VecDeque<ProcessId>,
+    open: Vec<ProcessId>,
+    cpu_before: Duration,
+    again_at: Duration,
+}
+
+struct Reading {
+    rest: VecDeque<ProcessId>,
+    observation: Observation,
+    purpose: Purpose,
+    again_at: Duration,
+}
+
+/// What regions are read for.
+enum Purpose {
+    /// How much was touched since the last window, before the next one opens.
+    CountTouches,
+    /// The window is over.
+    CloseWindow { at: Duration, cpu_before: Duration },
+}
+
+/// Processes whose huge pages are still to be listed for recovery.
+pub(super) struct Listing {
+    rest: VecDeque<ProcessId>,
+    again_at: Duration,
 }
 
 /// Probing one process takes about a second; several are probed in turns.
@@ -96,6 +128,9 @@ impl Sampling {
     pub(super) fn due(&self) -> Duration {
         match &self.state {
             State::Idle { next } => *next,
+            State::Opening(Opening { again_at, .. }) | State::Reading(Reading { again_at, .. }) => {
+                *again_at
+            }
             State::Window { until, probing, .. } => probing
                 .iter()
                 .map(|(_, due)| *due)
@@ -103,8 +138,21 @@ impl Sampling {
         }
     }
 
+    /// Whether accesses count: what our own calls do must not disturb them.
     pub(super) fn in_window(&self) -> bool {
-        matches!(self.state, State::Window { .. })
+        match &self.state {
+            State::Idle { .. } => false,
+            State::Opening(_) | State::Window { .. } => true,
+            State::Reading(reading) => matches!(reading.purpose, Purpose::CloseWindow { .. }),
+        }
+    }
+
+    /// Has the next window open soon: what the last one showed could not be used.
+    pub(super) fn hasten(&mut self, now: Duration, settings: &Settings) {
+        let soonest = now.max(self.not_before) + settings.window * MORE_AFTER;
+        if let State::Idle { next } = &mut self.state {
+            *next = (*next).min(soonest);
+        }
     }
 
     /// A program that has grown a good deal since its last sample, and has stopped growing, is sampled
@@ -162,11 +210,13 @@ impl Sampling {
         }
     }
 
-    /// Drops a window that is open; the next one opens at `next`.
-    fn abandon_window(&mut self, next: Duration) {
-        if self.in_window() {
+    /// Drops a window that is open, or about to be; the next one opens at `next`. Whether there was one.
+    fn abandon_window(&mut self, next: Duration) -> bool {
+        let abandoned = !matches!(self.state, State::Idle { .. });
+        if abandoned {
             self.state = State::Idle { next };
         }
+        abandoned
     }
 
     fn wait(&mut self, until: Duration) {
@@ -177,73 +227,122 @@ impl Sampling {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Opens or closes a window if one is due.
+    /// Opens, goes on with or closes a window if that is due.
     pub(super) fn sample(&mut self, now: Duration) {
         match &self.sampling.state {
-            State::Idle { next } if now >= *next => match self.not_yet(now) {
-                None => self.open_window(now),
-                Some((until, because)) => {
-                    if self.sampling.stretched != Some(because) {
-                        self.sampling.stretched = Some(because);
-                        self.journal.note(now, Event::Stretched { because });
-                    }
-                    self.sampling.wait(until);
-                }
-            },
+            State::Idle { next } if now >= *next => self.begin_opening(now),
+            State::Opening(Opening { again_at, .. }) if now >= *again_at => self.go_on_opening(now),
             State::Window { .. } => self.go_on_probing(now),
-            State::Idle { .. } => {}
+            State::Reading(Reading { again_at, .. }) if now >= *again_at => self.go_on_reading(now),
+            _ => {}
         }
         self.list_for_recovery(now);
     }
 
-    /// Until when no window may open, and why.
-    fn not_yet(&mut self, now: Duration) -> Option<(Duration, StretchedBy)> {
-        let soonest = now + self.settings.window;
+    /// Opens a window, unless something is against it.
+    fn begin_opening(&mut self, now: Duration) {
         if self.cpu.exhausted(now) {
-            let until = self.cpu.ready_at(now).max(soonest);
-            return Some((until, StretchedBy::ManagerCpu));
+            let until = self.cpu.ready_at(now).max(now + self.settings.window);
+            return self.put_off(now, until, StretchedBy::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
         if !self.policy.needs().accesses() || each.is_zero() {
-            return None;
+            return self.open_window(now);
         }
-        if self.sampling.last_window.is_some() {
-            let all = self.processes.clone();
-            let seen = self.read(self.machine.now(), &all).processes;
-            self.sampling.slowdown.note_touches(now, &seen, each);
+        if self.sampling.last_window.is_none() {
+            return self.open_when_ready(now);
         }
+        let all = self.processes.clone();
+        let observation = self.begin_observation(now, &all);
+        self.sampling.state = State::Reading(Reading {
+            rest: all.into(),
+            observation,
+            purpose: Purpose::CountTouches,
+            again_at: now,
+        });
+        self.go_on_reading(now);
+    }
+
+    fn put_off(&mut self, now: Duration, until: Duration, because: StretchedBy) {
+        if self.sampling.stretched != Some(because) {
+            self.sampling.stretched = Some(because);
+            self.journal.note(now, Event::Stretched { because });
+        }
+        self.sampling.wait(until);
+    }
+
+    /// Opens a window as soon as clearing has not cost some program too much.
+    fn open_when_ready(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
-        let ready = self.processes.iter().map(ready).min()?;
-        // Look again a period later: by then more pages may have been touched.
-        let until = ready.min(now + self.settings.period).max(soonest);
-        (ready > now).then_some((until, StretchedBy::ProgramSlowdown))
+        match self.processes.iter().map(ready).min() {
+            Some(ready) if ready > now => {
+                // Look again a period later: by then more pages may have been touched.
+                let until = ready.min(now + self.settings.period);
+                let until = until.max(now + self.settings.window);
+                self.put_off(now, until, StretchedBy::ProgramSlowdown);
+            }
+            _ => self.open_window(now),
+        }
     }
 
     fn open_window(&mut self, now: Duration) {
-        let cpu_before = self.machine.manager_cpu();
-        let needs = self.policy.needs();
-        let mut open = Vec::new();
-        // Clearing takes longer than reading: who is cleared first is exposed longest, everybody in turn.
+        // Clearing takes longer than reading: the process cleared first is exposed longest, each in turn.
         self.sampling.slowdown.keep(&self.processes);
         let mut processes = self.processes.clone();
         processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        for process in processes {
+        self.sampling.state = State::Opening(Opening {
+            rest: processes.into(),
+            open: Vec::new(),
+            cpu_before: self.machine.manager_cpu(),
+            again_at: now,
+        });
+        self.go_on_opening(now);
+    }
+
+    fn go_on_opening(&mut self, now: Duration) {
+        let idle = State::Idle { next: now };
+        let State::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle) else {
+            return;
+        };
+        let until = now + SLICE;
+        let needs = self.policy.needs();
+        while let Some(&process) = opening.rest.front() {
+            if self.machine.now() >= until {
+                opening.again_at = now;
+                self.sampling.state = State::Opening(opening);
+                return;
+            }
             let started = if needs.accesses() {
-                self.machine.start_window(process, needs)
+                self.machine.start_window(process, needs, until)
             } else {
-                Ok(())
+                Ok(Progress::Done(()))
             };
             match started {
-                Ok(()) => {
+                Ok(Progress::Unfinished { again_at }) => {
+                    opening.again_at = again_at;
+                    self.sampling.state = State::Opening(opening);
+                    return;
+                }
+                Ok(Progress::Done(())) => {
                     self.sampling.slowdown.note_clear(process);
-                    open.push(process);
+                    opening.open.push(process);
                 }
                 Err(error) => self.trouble(now, &error),
             }
+            opening.rest.pop_front();
         }
+        self.opened(now, opening);
+    }
+
+    /// All that could be cleared is: the window begins.
+    fn opened(&mut self, now: Duration, opening: Opening) {
+        let Opening {
+            open, cpu_before, ..
+        } = opening;
+        let needs = self.policy.needs();
         if needs == Needs::Nothing || open.is_empty() {
             self.sampling.state = State::Idle {
                 next: now + self.settings.period,
@@ -295,13 +394,14 @@ impl<M: Machine> Manager<M> {
         // Who has waited longest comes first, or the last of many would never be looked at.
         due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
+        let slice_ends = now + SLICE;
         for (process, at) in due {
             // Others wait for us too: the next step goes on.
-            if self.machine.now() >= now + BATCH {
+            if self.machine.now() >= slice_ends {
                 later.push((process, at));
                 continue;
             }
-            match self.machine.probe(process) {
+            match self.machine.probe(process, slice_ends) {
                 Ok(Some(wait)) => later.push((process, self.machine.now() + wait)),
                 Ok(None) => {}
                 Err(error) => self.trouble(now, &error),
@@ -316,6 +416,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
+    /// The window is over: what was accessed in it is read.
     fn close_window(&mut self, now: Duration) {
         let idle = State::Idle { next: now };
         let State::Window {
@@ -324,7 +425,88 @@ impl<M: Machine> Manager<M> {
         else {
             return;
         };
-        let (more_to_see, programs_cost) = self.observe(now, &open);
+        let observation = self.begin_observation(now, &open);
+        self.sampling.state = State::Reading(Reading {
+            rest: open.into(),
+            observation,
+            purpose: Purpose::CloseWindow {
+                at: now,
+                cpu_before,
+            },
+            again_at: now,
+        });
+        self.go_on_reading(now);
+    }
+
+    /// An observation of `processes`, before any was read.
+    fn begin_observation(&self, now: Duration, processes: &[ProcessId]) -> Observation {
+        let asked: HashSet<&ProcessId> = processes.iter().collect();
+        let unread = self.processes.iter().filter(|p| !asked.contains(p));
+        Observation {
+            at: now,
+            fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
+            machine: self.machine.shape(),
+            unread: unread.copied().collect(),
+            ..Observation::default()
+        }
+    }
+
+    fn go_on_reading(&mut self, now: Duration) {
+        let idle = State::Idle { next: now };
+        let State::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle) else {
+            return;
+        };
+        let until = self.machine.now().max(now) + SLICE;
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        while let Some(&process) = reading.rest.front() {
+            if self.machine.now() >= until {
+                reading.again_at = now;
+                self.sampling.state = State::Reading(reading);
+                return;
+            }
+            let read = if there.contains(&process) {
+                self.machine.sample(process, until)
+            } else {
+                Err(MachineError::Gone(process))
+            };
+            match read {
+                Ok(Progress::Unfinished { again_at }) => {
+                    reading.again_at = again_at;
+                    self.sampling.state = State::Reading(reading);
+                    return;
+                }
+                Ok(Progress::Done(sample)) => reading.observation.processes.push(sample),
+                Err(error) => {
+                    if !matches!(error, MachineError::Gone(_)) {
+                        reading.observation.unread.push(process);
+                    }
+                    self.trouble(now, &error);
+                }
+            }
+            reading.rest.pop_front();
+        }
+        let Reading {
+            observation,
+            purpose,
+            ..
+        } = reading;
+        match purpose {
+            Purpose::CountTouches => {
+                let each = self.machine.first_touch_cost();
+                self.sampling
+                    .slowdown
+                    .note_touches(now, &observation.processes, each);
+                self.open_when_ready(now);
+            }
+            Purpose::CloseWindow { at, cpu_before } => {
+                self.closed(at, cpu_before, observation);
+            }
+        }
+    }
+
+    /// Everything that was open has been read: all who decide are shown it, and the next window is set.
+    fn closed(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+        let (more_to_see, programs_cost) = self.observe(now, observation);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
         let needs = self.policy.needs();
         let base = if !needs.accesses() {
@@ -354,10 +536,9 @@ impl<M: Machine> Manager<M> {
         self.sampling.saved = MeanSaving::default();
     }
 
-    /// Reads the processes and shows them to all who decide. Returns whether one of them is worth another look soon, and what the
-    /// window cost them.
-    fn observe(&mut self, now: Duration, processes: &[ProcessId]) -> (bool, Duration) {
-        let observation = self.read(now, processes);
+    /// Shows what was read to all who decide. Returns whether one of the processes is worth another
+    /// look soon, and what the window cost them.
+    fn observe(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -390,31 +571,6 @@ impl<M: Machine> Manager<M> {
         (more_to_see, each.mul_f64(touches as f64))
     }
 
-    fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Observation {
-        let mut observation = Observation {
-            at: now,
-            fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
-            machine: self.machine.shape(),
-            ..Observation::default()
-        };
-        let asked: HashSet<&ProcessId> = processes.iter().collect();
-        let unread = self.processes.iter().filter(|p| !asked.contains(p));
-        observation.unread.extend(unread);
-        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
-        for process in processes.iter().filter(|p| there.contains(p)) {
-            match self.machine.sample(*process) {
-                Ok(sample) => observation.processes.push(sample),
-                Err(error) => {
-                    if !matches!(error, MachineError::Gone(_)) {
-                        observation.unread.push(*process);
-                    }
-                    self.trouble(now, &error);
-                }
-            }
-        }
-        observation
-    }
-
     /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
     /// or its next window is far away.
     fn list_for_recovery(&mut self, now: Duration) {
@@ -423,37 +579,69 @@ impl<M: Machine> Manager<M> {
         }
         if self.guard.in_danger() {
             // The program may not live to the end of the window.
-            self.sampling.abandon_window(now + self.settings.window);
+            let next = now + self.settings.window;
+            if self.sampling.abandon_window(next) {
+                self.machine.abandon_window();
+            }
         }
         let wait = self.cpu.exhausted(now) && !self.guard.in_danger();
         if self.sampling.in_window() || wait {
             return;
         }
-        let listed = self.guard.begin_listing(now, &self.processes);
-        if listed.is_empty() {
-            return;
+        if self.listing.is_none() {
+            let listed = self.guard.begin_listing(now, &self.processes);
+            if listed.is_empty() {
+                return;
+            }
+            let wanted = self.processes.iter().filter(|p| listed.contains(p));
+            self.listing = Some(Listing {
+                rest: wanted.copied().collect(),
+                again_at: now,
+            });
         }
+        self.go_on_listing(now);
+    }
+
+    /// Lists some more; what was found is known to recovery at once.
+    fn go_on_listing(&mut self, now: Duration) {
+        let Some(mut listing) = self.listing.take_if(|listing| listing.again_at <= now) else {
+            return;
+        };
+        let until = now + SLICE;
         let mut observation = Observation {
             at: now,
             ..Observation::default()
         };
-        for process in self.processes.clone() {
-            if !listed.contains(&process) {
-                observation.unread.push(process);
-                continue;
+        let mut read = HashSet::new();
+        while let Some(&process) = listing.rest.front() {
+            if self.machine.now() >= until {
+                listing.again_at = now;
+                break;
             }
-            match self.machine.huge_pages(process) {
-                Ok(regions) => observation
-                    .processes
-                    .push(ProcessSample::population(process, regions)),
+            match self.machine.huge_pages(process, until) {
+                Ok(Progress::Unfinished { again_at }) => {
+                    listing.again_at = again_at;
+                    break;
+                }
+                Ok(Progress::Done(regions)) => {
+                    read.insert(process);
+                    let sample = ProcessSample::population(process, regions);
+                    observation.processes.push(sample);
+                }
                 Err(error) => {
-                    if !matches!(error, MachineError::Gone(_)) {
-                        observation.unread.push(process);
+                    if matches!(error, MachineError::Gone(_)) {
+                        read.insert(process);
                     }
                     self.trouble(now, &error);
                 }
             }
+            listing.rest.pop_front();
         }
+        let others = self.processes.iter().filter(|p| !read.contains(p));
+        observation.unread.extend(others);
         self.planner.observe(&observation);
+        if !listing.rest.is_empty() {
+            self.listing = Some(listing);
+        }
     }
 }

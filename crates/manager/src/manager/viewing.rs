@@ -91,6 +91,7 @@ impl<M: Machine> Manager<M> {
             totals: self.status_totals(),
             pace,
             managed: self.processes.len(),
+            not_answering: self.unanswered.len(),
             processes: largest.iter().map(status).collect(),
             latest: self.decisions(),
         }
@@ -169,6 +170,10 @@ impl<M: Machine> Manager<M> {
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
             terms: self.viewing.terms(process),
+            not_answering_s: self
+                .unanswered
+                .get(process)
+                .map(|found| found.waited.as_secs_f64()),
             thp_disabled: who.thp_disabled,
             refused_bytes: who.refused_bytes,
         }

@@ -5,8 +5,8 @@ use super::guests::Guest;
 use super::program::{Program, Viewer, Window, Work};
 use crate::kernel::{KernelError, Payer, SpaceId};
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, NO_HUGE_PAGE, Promoted, Recovered, Wake,
-    ZeroScan,
+    Description, Footprint, Machine, MachineError, NO_HUGE_PAGE, Progress, Promoted, Recovered,
+    Wake, ZeroScan,
 };
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId,
@@ -116,22 +116,31 @@ impl Machine for Engine {
         }
     }
 
-    fn start_window(&mut self, process: ProcessId, _needs: Needs) -> Result<(), MachineError> {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _needs: Needs,
+        _until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
         let space = self.space_of(process)?;
         let (clear, _) = self.sampling_time(space)?;
         self.call(clear);
         let now = self.now;
         if let Some(guest) = self.guest(process) {
             guest.open_window(now);
-            return Ok(());
+            return Ok(Progress::Done(()));
         }
         let windows = &mut self.alive(process)?.windows;
         windows.insert(Viewer::Manager, Window::open(now));
-        Ok(())
+        Ok(Progress::Done(()))
     }
 
     /// Walks are seen while the window is open: it must last for a while, also where nothing else is looked for.
-    fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
+    fn probe(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Option<Duration>, MachineError> {
         let now = self.now;
         let opened = match self.guest(process) {
             Some(guest) => guest.window(),
@@ -144,7 +153,11 @@ impl Machine for Engine {
         Ok((seen < PROBED).then(|| PROBED - seen))
     }
 
-    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
         let space = self.space_of(process)?;
         let (_, read) = self.sampling_time(space)?;
         let now = self.now;
@@ -161,10 +174,14 @@ impl Machine for Engine {
         };
         // Read in short slices: not one long call.
         self.spend(read);
-        Ok(sample)
+        Ok(Progress::Done(sample))
     }
 
-    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
         let space = self.space_of(process)?;
         let mut huge = self.kernel.huge_samples(space).unwrap_or_default();
         for sample in &mut huge {
@@ -173,7 +190,7 @@ impl Machine for Engine {
         }
         let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
         self.spend(each * huge.len() as u32);
-        Ok(huge)
+        Ok(Progress::Done(huge))
     }
 
     /// Access bits are set by hardware, unaided.
@@ -293,14 +310,18 @@ impl Machine for Engine {
         }
     }
 
-    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
         let space = self.space_of(process)?;
         let figures = self.kernel.space_figures(space);
         let figures = figures.map_err(|_| MachineError::Gone(process))?;
-        Ok(Footprint {
+        Ok(Progress::Done(Footprint {
             rss_bytes: figures.rss_bytes,
             huge_bytes: figures.huge_bytes,
-        })
+        }))
     }
 
     fn describe(&self, process: ProcessId) -> Description {

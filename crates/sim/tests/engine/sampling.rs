@@ -21,13 +21,15 @@ fn window(sample: u32, window: Duration) -> ProcessSample {
     let process = engine.processes()[0];
     let needs = Needs::CoverageAndOverhead;
     engine
-        .start_window(process, needs)
+        .start_window(process, needs, Duration::MAX)
         .unwrap_or_else(|error| panic!("{error}"));
     let until = engine.now() + window;
     let _ = engine.wait_until(until);
     engine
-        .sample(process)
+        .sample(process, Duration::MAX)
         .unwrap_or_else(|error| panic!("{error}"))
+        .done()
+        .expect("it is read at once")
 }
 
 #[test]

@@ -135,10 +135,13 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
     let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
-        machine.start_window(process, Needs::Walks)?;
+        machine.start_window(process, Needs::Walks, Duration::MAX)?;
         let later = machine.now() + Duration::from_secs(3);
         machine.wait_until(later);
-        let sample = machine.sample(process)?;
+        let sample = machine
+            .sample(process, Duration::MAX)?
+            .done()
+            .expect("read at once");
         Ok(sample.overhead.map_or(0.0, |overhead| overhead.percent))
     };
     let mut last = overhead(&mut machine)?;
@@ -152,7 +155,10 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
             let done = machine.promote(process, region(number), size, 0)?;
             assert!(matches!(done, Promoted::Done(_)), "{size} at {number}");
         }
-        let sample = machine.sample(process)?;
+        let sample = machine
+            .sample(process, Duration::MAX)?
+            .done()
+            .expect("read at once");
         assert!(sample.regions.iter().all(|r| r.order == size));
         let now = overhead(&mut machine)?;
         // The TLB holds as little of it by 64 KiB as by base pages.
@@ -161,7 +167,10 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         last = now;
     }
     machine.recover(process, region(3))?;
-    let sample = machine.sample(process)?;
+    let sample = machine
+        .sample(process, Duration::MAX)?
+        .done()
+        .expect("read at once");
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
     let refused = machine.promote(process, region(0), order(7), 0);
@@ -177,7 +186,10 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     let mut machine = engine("hawkeye-sizes", &text, &on(NEOVERSE_V2));
     machine.wait_until(Duration::from_secs(30));
     let process = only(&mut machine);
-    let sample = machine.sample(process)?;
+    let sample = machine
+        .sample(process, Duration::MAX)?
+        .done()
+        .expect("read at once");
     assert!(sample.regions.is_empty());
     let left = sample.outside.mapped_bytes;
     assert_eq!(left.iter().sum::<u64>(), left[5]);
@@ -185,7 +197,11 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     assert_eq!(sample.outside.resident_bytes, left[5]);
     machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
-    let outside = machine.sample(process)?.outside;
+    let outside = machine
+        .sample(process, Duration::MAX)?
+        .done()
+        .expect("read at once")
+        .outside;
     assert_eq!(
         (outside.mapped_bytes[5], outside.resident_bytes),
         (32 << 20, 32 << 20)
@@ -309,8 +325,8 @@ proptest! {
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }
                 Step::Sample => {
-                    machine.start_window(process, Needs::Walks).ok();
-                    machine.sample(process).ok();
+                    machine.start_window(process, Needs::Walks, Duration::MAX).ok();
+                    machine.sample(process, Duration::MAX).ok();
                 }
                 Step::Go(ms) => {
                     let later = machine.now() + Duration::from_millis(ms);

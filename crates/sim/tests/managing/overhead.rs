@@ -1,9 +1,10 @@
 //! What comes of going by measured overhead.
 
 use crate::common::*;
-use hawkeye_manager::{Machine, Manager, Settings};
+use hawkeye_manager::{Machine, Manager, Progress, Settings};
 use hawkeye_policy::{ProcessId, Rate};
 use hawkeye_sim::{ProcessSpec, SimMachine};
+use std::time::Duration;
 
 /// A program whose accesses to base pages need a walk only so often.
 fn walking(regions: u32, walk_share: f64) -> ProcessSpec {
@@ -39,7 +40,9 @@ fn the_simulated_counters_are_exact() -> Outcome {
     let percent: Vec<_> = [all, half, none, idle]
         .iter()
         .map(|process| {
-            let sample = machine.sample(*process).ok()?;
+            let Ok(Progress::Done(sample)) = machine.sample(*process, Duration::MAX) else {
+                return None;
+            };
             sample.overhead.map(|o| (o.percent * 1000.0).round())
         })
         .collect();

@@ -46,6 +46,7 @@ int list_mappings(struct bpf_iter__task_vma *ctx)
 		return 0;
 	}
 	record_mapping(&mappings[i], vma);
+	mappings[i].process = ctx->task->tgid;
 	mappings_found = i + 1;
 	return 0;
 }

@@ -201,12 +201,7 @@ fn checked(
     }
 }
 
-fn mark(
-    name: &'static str,
-    mark: &PageMark,
-    how: &'static str,
-    lost: &'static str,
-) -> Capability {
+fn mark(name: &'static str, mark: &PageMark, how: &'static str, lost: &'static str) -> Capability {
     Capability {
         name,
         available: mark.is_safe(),

@@ -1,7 +1,7 @@
 //! Tests of the decisions in the module above.
 
-use super::super::host::Host;
 use super::super::facts::PageMark;
+use super::super::host::Host;
 use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;

@@ -7,8 +7,12 @@
 use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
 use crate::error::LinuxError;
+use crate::sampler::Slice;
+use crate::{mappings, pagemap};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// What DAMON has shown of one process.
@@ -68,24 +72,87 @@ impl Turns {
     }
 }
 
-/// Samples processes by DAMON, in turn.
+/// Samples processes by DAMON, in turn. What waits for DAMON or for the process is done by a thread of
+/// its own, which the loop asks from time to time.
 #[derive(Debug)]
 pub struct DamonSampler {
     damon: Damon,
     turns: Turns,
-    session: Option<(ProcessId, DamonSession)>,
+    session: Session,
     /// Whether this window's end was seen.
     over: bool,
     /// How long a window is: the last one, or what is usual.
     length: Duration,
 }
 
+/// What the process whose turn it is has come to.
+#[derive(Debug, Default)]
+enum Session {
+    #[default]
+    None,
+    /// Its regions are being listed.
+    Listing(ProcessId, Task<Result<Vec<RegionAddr>, LinuxError>>),
+    /// DAMON is being set up.
+    Starting(ProcessId, Task<Result<DamonSession, DamonError>>),
+    Open(ProcessId, DamonSession),
+    /// The end of DAMON's window is waited for.
+    Finishing(ProcessId, Task<Result<Vec<(RegionAddr, u16)>, DamonError>>),
+}
+
+impl Session {
+    fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::None => None,
+            Self::Listing(process, _)
+            | Self::Starting(process, _)
+            | Self::Open(process, _)
+            | Self::Finishing(process, _) => Some(*process),
+        }
+    }
+}
+
+/// Something that a thread does.
+#[derive(Debug)]
+struct Task<T> {
+    answer: Receiver<T>,
+    began: Instant,
+}
+
+impl<T: Send + 'static> Task<T> {
+    fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (sender, answer) = sync_channel(1);
+        thread::spawn(move || {
+            // The manager may be gone by then.
+            let _ = sender.send(work());
+        });
+        Self {
+            answer,
+            began: Instant::now(),
+        }
+    }
+
+    /// What came of it; `None` while it goes on. Something that goes on for too long is given up.
+    fn poll(&self, process: ProcessId) -> Result<Option<T>, LinuxError> {
+        match self.answer.try_recv() {
+            Ok(done) => Ok(Some(done)),
+            Err(TryRecvError::Empty) if self.began.elapsed() < PATIENCE => Ok(None),
+            Err(TryRecvError::Empty) => Err(LinuxError::NotAnswering(process.pid)),
+            Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(process.pid)),
+        }
+    }
+}
+
+/// How long listing, setting up and the end of a window may each take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the loop does something else before it asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+
 impl Default for DamonSampler {
     fn default() -> Self {
         Self {
             damon: Damon::default(),
             turns: Turns::default(),
-            session: None,
+            session: Session::None,
             over: true,
             length: Duration::from_secs(1),
         }
@@ -93,62 +160,124 @@ impl Default for DamonSampler {
 }
 
 impl DamonSampler {
-    /// Starts a window for a process, if it is its turn. `populated` lists its regions.
+    /// Starts a window for a process, if it is its turn.
     ///
     /// # Errors
     /// The process is gone. That DAMON can't be used is no error: it is logged, and what was known stays.
-    pub fn start_window(
+    pub(crate) fn start_window(
         &mut self,
         process: ProcessId,
         estimates: &mut Estimates,
-        populated: impl FnOnce() -> Result<Vec<RegionAddr>, LinuxError>,
-    ) -> Result<(), LinuxError> {
+    ) -> Result<Slice<()>, LinuxError> {
         if std::mem::take(&mut self.over) {
-            self.session = None;
+            self.session = Session::None;
         }
-        if !self.turns.ask(process) || self.session.is_some() {
-            return Ok(());
+        match &self.session {
+            Session::None => {
+                if self.turns.ask(process) {
+                    let list = move || populated(process.pid);
+                    self.session = Session::Listing(process, Task::begin(list));
+                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                }
+            }
+            session if session.process() == Some(process) => {
+                return self.go_on_starting(process, estimates);
+            }
+            _ => {
+                self.turns.ask(process);
+            }
         }
-        let regions = populated()?;
-        let page = estimates.pager.next_page(&regions, MAX_REGIONS);
-        if page.is_empty() {
-            self.turns.decline();
-            return Ok(());
-        }
-        // A quarter longer than the window: results must be asked for before DAMON's own window ends,
-        // or they come at the end of its next one.
-        let window = Window::lasting(self.length * 5 / 4);
-        match self.damon.start(process.pid, page, window) {
-            Ok(session) => self.session = Some((process, session)),
-            Err(error) => tolerate(error, process)?,
-        }
-        Ok(())
+        Ok(Slice::Done(()))
     }
 
-    /// Takes in what DAMON found out about a process, if it was its turn. Waits for the end of DAMON's
-    /// window: a quarter of the window that is over, but up to a second where that was not as long as
-    /// the one before it (or the first one not a second).
+    fn go_on_starting(
+        &mut self,
+        process: ProcessId,
+        estimates: &mut Estimates,
+    ) -> Result<Slice<()>, LinuxError> {
+        match std::mem::take(&mut self.session) {
+            Session::Listing(_, task) => {
+                let Some(regions) = task.poll(process)? else {
+                    self.session = Session::Listing(process, task);
+                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                };
+                let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
+                if page.is_empty() {
+                    self.turns.decline();
+                    return Ok(Slice::Done(()));
+                }
+                // A quarter longer than the window: results must be asked for before DAMON's own window
+                // ends, or they come at the end of its next one.
+                let window = Window::lasting(self.length * 5 / 4);
+                let damon = self.damon.clone();
+                let start = move || damon.start(process.pid, &page, window);
+                self.session = Session::Starting(process, Task::begin(start));
+                Ok(Slice::Unfinished(ASK_AGAIN))
+            }
+            Session::Starting(_, task) => match task.poll(process)? {
+                None => {
+                    self.session = Session::Starting(process, task);
+                    Ok(Slice::Unfinished(ASK_AGAIN))
+                }
+                Some(Ok(session)) => {
+                    self.session = Session::Open(process, session);
+                    Ok(Slice::Done(()))
+                }
+                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+            },
+            other => {
+                self.session = other;
+                Ok(Slice::Done(()))
+            }
+        }
+    }
+
+    /// Takes in what DAMON found out about a process, if it was its turn. The end of DAMON's window
+    /// comes up to a second later, and is not waited for here.
     ///
     /// # Errors
     /// The process is gone.
-    pub fn end_window(
+    pub(crate) fn end_window(
         &mut self,
         process: ProcessId,
         estimates: &mut Estimates,
-    ) -> Result<(), LinuxError> {
+    ) -> Result<Slice<()>, LinuxError> {
         if !std::mem::replace(&mut self.over, true) {
-            self.turns.pass(self.session.as_ref().map(|(who, _)| *who));
+            self.turns.pass(self.session.process());
         }
-        let Some((_, session)) = self.session.take_if(|(who, _)| *who == process) else {
-            return Ok(());
-        };
-        self.length = Instant::now().saturating_duration_since(session.started());
-        match session.finish() {
-            Ok(found) => estimates.touched.extend(found),
-            Err(error) => tolerate(error, process)?,
+        if self.session.process() != Some(process) {
+            return Ok(Slice::Done(()));
         }
-        Ok(())
+        match std::mem::take(&mut self.session) {
+            Session::Open(_, session) => {
+                self.length = Instant::now().saturating_duration_since(session.started());
+                let task = Task::begin(move || session.finish());
+                self.session = Session::Finishing(process, task);
+                Ok(Slice::Unfinished(ASK_AGAIN))
+            }
+            Session::Finishing(_, task) => match task.poll(process)? {
+                None => {
+                    self.session = Session::Finishing(process, task);
+                    Ok(Slice::Unfinished(ASK_AGAIN))
+                }
+                Some(Ok(found)) => {
+                    estimates.touched.extend(found);
+                    Ok(Slice::Done(()))
+                }
+                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+            },
+            // The window ended before it had begun.
+            _ => Ok(Slice::Done(())),
+        }
     }
+}
+
+/// Regions of a process with memory in them.
+fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
+    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
+    let found = pagemap::population(pid, &ranges)?;
+    let populated = found.iter().filter(|sample| sample.present > 0);
+    Ok(populated.map(|sample| sample.region).collect())
 }
 
 /// Only the end of the process is an error: everything else may be better in the next window.

@@ -113,6 +113,13 @@ impl<M: Machine> Manager<M> {
         if self.paused {
             kept_by.push("management is paused (`hawkeye resume` ends that)".to_owned());
         }
+        if let Some(found) = self.unanswered.get(process) {
+            kept_by.push(format!(
+                "it does not answer: {} has waited for {:.0} s for a lock that it holds",
+                found.call,
+                found.waited.as_secs_f64()
+            ));
+        }
         if status.thp_disabled {
             kept_by.push("it was told PR_SET_THP_DISABLE and can't have huge pages".to_owned());
         }

@@ -5,7 +5,7 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, Promoted, Recovered, Wake, ZeroScan,
+    Description, Footprint, Machine, MachineError, Progress, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId, ProcessSample,
@@ -118,20 +118,37 @@ impl Machine for Seat {
         self.with(|engine| engine.memory_use(scope))
     }
 
-    fn start_window(&mut self, process: ProcessId, needs: Needs) -> Result<(), MachineError> {
-        self.with(|engine| engine.start_window(process, needs))
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        self.with(|engine| engine.start_window(process, needs, until))
     }
 
-    fn probe(&mut self, process: ProcessId) -> Result<Option<Duration>, MachineError> {
-        self.with(|engine| engine.probe(process))
+    fn probe(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Option<Duration>, MachineError> {
+        self.with(|engine| engine.probe(process, until))
     }
 
-    fn sample(&mut self, process: ProcessId) -> Result<ProcessSample, MachineError> {
-        self.with(|engine| engine.sample(process))
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        self.with(|engine| engine.sample(process, until))
     }
 
-    fn huge_pages(&mut self, process: ProcessId) -> Result<Vec<RegionSample>, MachineError> {
-        self.with(|engine| engine.huge_pages(process))
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        self.with(|engine| engine.huge_pages(process, until))
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -185,8 +202,12 @@ impl Machine for Seat {
         self.with(|engine| engine.allow_fill(process, room_bytes));
     }
 
-    fn footprint(&mut self, process: ProcessId) -> Result<Footprint, MachineError> {
-        self.with(|engine| engine.footprint(process))
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        self.with(|engine| engine.footprint(process, until))
     }
 
     fn describe(&self, process: ProcessId) -> Description {

@@ -1,0 +1,134 @@
+//! The calls that the manager makes into targets, by helpers.
+
+use super::{Answer, Request, TargetCalls};
+use crate::error::LinuxError;
+use crate::process::ProcessHandle;
+use crate::remote_advice::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT, retry_shortages};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Regions whose access bits one call clears: a quarter of a millisecond with `mmap_lock` held for
+/// reading.
+pub(crate) const CLEARED_PER_CALL: usize = 16;
+
+impl TargetCalls {
+    fn advise(
+        &mut self,
+        process: &ProcessHandle,
+        call: &'static str,
+        advice: i32,
+        ranges: &[Range<u64>],
+    ) -> Result<Answer, LinuxError> {
+        let request = Request::Advise {
+            process: process.fd(),
+            advice,
+            ranges,
+            unpreempted: advice == MADV_COLD,
+        };
+        self.make(process.id, call, &request)
+    }
+
+    /// As [`crate::remote_advice::collapse_insisting`]; also how long the last call took.
+    pub(crate) fn collapse(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+    ) -> (Result<(), LinuxError>, Duration) {
+        retry_shortages(|| {
+            let range = region.start()..region.end();
+            let ranges = std::slice::from_ref(&range);
+            match self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges) {
+                Ok(answer) => (Ok(()), answer.took),
+                Err(error) => (Err(error), self.last()),
+            }
+        })
+    }
+
+    /// As [`crate::remote_advice::split`]; how long it took.
+    pub(crate) fn split(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+    ) -> Result<Duration, LinuxError> {
+        let page = region.start()..region.start() + BASE_PAGE_BYTES;
+        let ranges = std::slice::from_ref(&page);
+        let answer = self.advise(process, "splitting a huge page", MADV_COLD, ranges)?;
+        Ok(answer.took)
+    }
+
+    /// As [`crate::remote_advice::page_out`]; how long it took.
+    pub(crate) fn page_out(
+        &mut self,
+        process: &ProcessHandle,
+        range: Range<u64>,
+    ) -> Result<Duration, LinuxError> {
+        let ranges = std::slice::from_ref(&range);
+        let answer = self.advise(process, "paging out zero pages", MADV_PAGEOUT, ranges)?;
+        Ok(answer.took)
+    }
+
+    /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions together with their TLB entries
+    /// ([`crate::remote_advice::clear_accessed`]): how many, in order, and the answer.
+    ///
+    /// # Errors
+    /// As there, but for regions that can't be cleared (unmapped or locked meanwhile): none are.
+    pub(crate) fn clear_accessed(
+        &mut self,
+        process: &ProcessHandle,
+        regions: &[RegionAddr],
+    ) -> Result<(usize, Option<Answer>), LinuxError> {
+        let regions = regions.iter().take(CLEARED_PER_CALL);
+        let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
+        match self.advise(process, "clearing access bits", MADV_COLD, &ranges) {
+            Ok(answer) => {
+                let bytes = answer.result.unwrap_or(0);
+                Ok(((bytes / HUGE_PAGE_BYTES) as usize, Some(answer)))
+            }
+            Err(error @ LinuxError::NotAnswering(_)) => Err(error),
+            Err(error) if error.is_gone() => Err(error),
+            Err(_) => Ok((0, None)),
+        }
+    }
+
+    /// Runs a BPF iterator that takes a target's locks.
+    pub(crate) fn iterate(
+        &mut self,
+        process: hawkeye_policy::ProcessId,
+        link: BorrowedFd<'_>,
+    ) -> Result<(), LinuxError> {
+        let request = Request::Iterate { link };
+        self.make(process, "listing mappings", &request).map(drop)
+    }
+
+    /// Indices of the zero-filled base pages of a region, up to `enough` of them, by copying its
+    /// contents. Pages that are not there are made.
+    pub(crate) fn zero_pages(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<Vec<u16>, LinuxError> {
+        const PAGES_PER_CALL: u16 = 16;
+        let mut zero = Vec::new();
+        for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
+            let request = Request::ReadMemory {
+                pid: process.id.pid,
+                address: region.start() + u64::from(first) * BASE_PAGE_BYTES,
+                length: usize::from(PAGES_PER_CALL) * BASE_PAGE_BYTES as usize,
+            };
+            let answer = self.make(process.id, "reading pages", &request)?;
+            let pages = answer.data.chunks_exact(BASE_PAGE_BYTES as usize);
+            for (index, page) in (first..).zip(pages) {
+                if page.iter().all(|&byte| byte == 0) {
+                    zero.push(index);
+                    if zero.len() >= usize::from(enough) {
+                        return Ok(zero);
+                    }
+                }
+            }
+        }
+        Ok(zero)
+    }
+}

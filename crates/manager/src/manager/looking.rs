@@ -1,0 +1,93 @@
+//! The look around once a second: which processes there are, how large they are, what memory is left.
+
+use super::{LOOK_EVERY, Manager, SLICE};
+use crate::journal::FootprintPoint;
+use crate::machine::{Machine, Progress};
+use hawkeye_policy::ProcessId;
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+/// A look at the sizes of all processes, under way.
+#[derive(Debug)]
+pub(super) struct Look {
+    rest: VecDeque<ProcessId>,
+    sum: FootprintPoint,
+    /// When to go on.
+    again_at: Duration,
+}
+
+impl<M: Machine> Manager<M> {
+    /// When something is to be looked at next.
+    pub(super) fn look_due(&self) -> Duration {
+        let under_way = self.look.as_ref().map(|look| look.again_at);
+        under_way.map_or(self.next_look, |again| again.min(self.next_look))
+    }
+
+    /// Begins a look: memory comes first, the sizes of processes follow in slices.
+    pub(super) fn look(&mut self, now: Duration) {
+        self.next_look = now + LOOK_EVERY;
+        self.processes = self.machine.processes();
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let is_there = |process| there.contains(&process);
+        self.cooldown.retain_processes(is_there);
+        self.cooldown.expire(now);
+        self.huge_limits.retain_processes(is_there);
+        self.journal.retain_processes(is_there);
+        self.viewing.retain_processes(is_there);
+        self.fault_sizes.retain(|process, _| is_there(*process));
+        self.look = Some(Look {
+            rest: self.processes.iter().copied().collect(),
+            sum: FootprintPoint {
+                at_s: now.as_secs_f64(),
+                ..Default::default()
+            },
+            again_at: now,
+        });
+        self.assess_memory(now);
+        // What was filled until now is in what was just read.
+        for &process in &self.processes {
+            self.machine.take_filled(process);
+        }
+        self.allow_fill();
+    }
+
+    /// Goes on with the look that is under way.
+    pub(super) fn go_on_looking(&mut self, now: Duration) {
+        let Some(mut look) = self.look.take() else {
+            return;
+        };
+        let until = now + SLICE;
+        while let Some(&process) = look.rest.front() {
+            if self.machine.now() >= until {
+                look.again_at = now;
+                self.look = Some(look);
+                return;
+            }
+            match self.machine.footprint(process, until) {
+                Ok(Progress::Unfinished { again_at }) => {
+                    look.again_at = again_at;
+                    self.look = Some(look);
+                    return;
+                }
+                Ok(Progress::Done(footprint)) => {
+                    look.sum.rss_bytes += footprint.rss_bytes;
+                    look.sum.huge_bytes += footprint.huge_bytes;
+                    self.huge_limits
+                        .note_huge_bytes(process, footprint.huge_bytes);
+                    self.viewing.note_footprint(process, footprint);
+                }
+                // One that just ended weighs nothing any more.
+                Err(_) => {}
+            }
+            look.rest.pop_front();
+        }
+        // The last look before the end finds no process: it is no footprint of theirs.
+        if look.sum.rss_bytes > 0 {
+            self.journal.note_footprint(look.sum);
+            let again = self
+                .sampling
+                .note_growth(now, look.sum.rss_bytes, &self.settings);
+            self.next_look = again.unwrap_or(self.next_look);
+        }
+    }
+}
