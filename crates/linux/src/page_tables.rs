@@ -4,6 +4,7 @@
 //! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
 
 mod marked_page;
+mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
@@ -13,6 +14,7 @@ use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use marked_page::MarkedPage;
+use memory_end::memory_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -24,6 +26,9 @@ pub const TABLES_PER_CALL: u32 = 512;
 
 /// Regions whose marks one call can read.
 pub const MARKED_PER_CALL: usize = 64;
+
+/// Frames of 64 TiB, the most physical memory that page tables of 4 levels leave room for.
+const MOST_FRAMES: u64 = 64 << 28;
 
 /// How often a process's `mmap_lock` is tried that is taken for a moment: whoever maps memory holds it for microseconds.
 const LOCK_TRIES: u32 = 5;
@@ -163,9 +168,11 @@ impl PageTables {
     /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
     fn calibrate(&mut self) -> Result<(), LinuxError> {
         let page = MarkedPage::new()?;
+        let frames = memory_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = page.magic();
         bss.magic_va = page.address();
+        bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run(&own)?;
         if self.translation().direct_map == 0 {
@@ -484,4 +491,22 @@ fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
     }
     // SAFETY: the call just made this descriptor, nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_behind_the_direct_map_is_read_to_find_it() {
+        // It takes root.
+        let Ok(tables) = PageTables::load() else {
+            return;
+        };
+        let frames = memory_frames().expect("is known");
+        let end = tables.translation().direct_map + frames * 4096;
+        let highest = tables.bss().calibration_highest;
+        assert!(highest > tables.translation().direct_map);
+        assert!(highest < end, "{highest:#x} is not below {end:#x}");
+    }
 }
