@@ -7,8 +7,9 @@
 
 /* Input: frames up to the end of physical memory. */
 u64 memory_frames;
-/* Output: the highest address that was read. */
+/* Output: the highest address that was read, and the highest candidate. */
 u64 calibration_highest;
+u64 calibration_highest_base;
 
 /* A value on a page of the manager's own, to recognise the right direct map by. */
 u64 magic;
@@ -87,6 +88,8 @@ static long try_base(u32 i, struct calibration *c)
 
 	if (i > memory_gib())
 		return 1;
+	if (base > calibration_highest_base)
+		calibration_highest_base = base;
 	page = own_page(base, c->pgd, c->depth, magic_va);
 	if (!page)
 		return 0;

@@ -34,10 +34,11 @@ static __always_inline void record_mapping(struct mapping_record *m, struct vm_a
 SEC("iter/task_vma")
 int list_mappings(struct bpf_iter__task_vma *ctx)
 {
+	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	u32 i = mappings_found;
 
-	if (!ctx->task || !vma)
+	if (!task || !vma)
 		return 0;
 	if (vma->vm_start < mappings_from)
 		return 0;
@@ -46,7 +47,7 @@ int list_mappings(struct bpf_iter__task_vma *ctx)
 		return 0;
 	}
 	record_mapping(&mappings[i], vma);
-	mappings[i].process = ctx->task->tgid;
+	mappings[i].process = task->tgid;
 	mappings_found = i + 1;
 	return 0;
 }
