@@ -201,7 +201,7 @@ impl PageTables {
     /// Takes the process's `mmap_lock`: a program that must not wait for it uses
     /// [`Self::mappings_by`].
     pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
-        self.mappings_by(target, |link| run(link))
+        self.mappings_by(target, run)
     }
 
     /// The same, where `iterate` runs the program that lists.

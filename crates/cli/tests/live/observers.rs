@@ -309,11 +309,8 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     memory.touch_as_base_pages(all.clone());
     let bytes = (all.end - all.start) as usize;
     // SAFETY: it locks the mapping of this test's own.
-    assert_eq!(
-        unsafe { libc::mlock(all.start as *const _, bytes) },
-        0,
-        "locks"
-    );
+    let locked = unsafe { libc::mlock(all.start as *const _, bytes) };
+    assert_eq!(locked, 0, "locks");
     let flags = File::open("/proc/kpageflags").expect("opens");
     let unevictable = || {
         let is_kept = |page: &u64| {
