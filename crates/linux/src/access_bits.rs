@@ -16,3 +16,10 @@ pub fn clear(pid: u32) -> Result<(), LinuxError> {
         _ => LinuxError::file("clearing access bits through", &path)(error),
     })
 }
+
+/// Clears the soft-dirty bits of a process (`CLEAR_REFS_SOFT_DIRTY`). Only for a child of the manager's own: other tools rely on those of
+/// their processes.
+pub(crate) fn clear_soft_dirty(pid: u32) -> Result<(), LinuxError> {
+    let path = format!("/proc/{pid}/clear_refs");
+    std::fs::write(&path, "4").map_err(LinuxError::file("clearing soft-dirty bits through", &path))
+}

@@ -33,6 +33,16 @@ pub enum LinuxError {
         /// Its user id.
         owner: u32,
     },
+    /// A process with real-time threads that no rule includes.
+    #[error(
+        "process {pid} has real-time threads (thread {thread}): it is managed only where a rule includes it"
+    )]
+    RealTime {
+        /// Target.
+        pid: u32,
+        /// One of its real-time threads.
+        thread: u32,
+    },
     /// A file of the kernel's or ours could not be read or written.
     #[error("{doing} {path}: {source}", path = path.display())]
     File {

@@ -44,6 +44,7 @@ pub mod target_call;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;
+pub mod userfaultfd;
 pub mod walk_costs;
 
 pub use bell::Bell;

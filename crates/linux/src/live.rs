@@ -25,7 +25,7 @@ use hawkeye_manager::{
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
     PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
-    Scope as Whose, Selection,
+    Scope as Whose, Selection, Terms,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -428,6 +428,10 @@ impl Machine for LinuxMachine {
             }
             Some(_) => {}
         }
+        let eligible = self.sampler.still_eligible(member, region);
+        if !eligible.map_err(|error| error.for_process(process))? {
+            return Ok(Promoted::NotCandidate);
+        }
         if self.calls.is_unanswered(process) {
             return Err(MachineError::NotAnswering(process));
         }
@@ -483,6 +487,17 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
+            if !self
+                .sampler
+                .still_eligible(member, region)
+                .map_err(failed)?
+            {
+                return Err(MachineError::Refused {
+                    call: "splitting a huge page that may not be managed any more",
+                    process,
+                    errno: "EPERM",
+                });
+            }
             let call = self
                 .recovery
                 .split(&member.handle, region, &mut self.calls)?;
@@ -573,7 +588,17 @@ impl Machine for LinuxMachine {
         match (ProcessHandle::open(pid), self.scope.roster()) {
             // Whatever keeps us from opening it says so.
             (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(roster)) => roster.why_not(pid),
+            (Ok(_), Some(roster)) => {
+                let real_time = process::may_be_managed(pid, &Terms::default()).err();
+                let reasons = [
+                    real_time.map(|error| error.to_string()),
+                    roster.why_not(pid),
+                ];
+                reasons
+                    .into_iter()
+                    .flatten()
+                    .reduce(|a, b| format!("{a}; {b}"))
+            }
             (Ok(_), None) => None,
         }
     }

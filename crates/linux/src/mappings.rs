@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
@@ -12,6 +12,8 @@ pub(crate) mod vm {
     pub const GROWSDOWN: u64 = 0x100;
     pub const UFFD_MISSING: u64 = 0x200;
     pub const PFNMAP: u64 = 0x400;
+    pub const UFFD_WP: u64 = 0x1000;
+    pub const LOCKED: u64 = 0x2000;
     pub const IO: u64 = 0x4000;
     pub const HUGETLB: u64 = 0x0040_0000;
     pub const MIXEDMAP: u64 = 0x1000_0000;
@@ -39,6 +41,9 @@ pub enum Ineligible {
     /// Stacks grow and are small.
     #[error("it belongs to a stack")]
     Stack,
+    /// Registered with userfaultfd: its monitor sees and answers each fault.
+    #[error("userfaultfd watches it")]
+    Userfaultfd,
     /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
     #[error("its owner said MADV_NOHUGEPAGE")]
     NoHugePage,
@@ -75,6 +80,9 @@ impl Mapping {
         if self.flags & vm::GROWSDOWN != 0 {
             return Err(Ineligible::Stack);
         }
+        if self.flags & (vm::UFFD_MISSING | vm::UFFD_WP) != 0 {
+            return Err(Ineligible::Userfaultfd);
+        }
         if self.flags & vm::NOHUGEPAGE != 0 {
             return Err(Ineligible::NoHugePage);
         }
@@ -95,10 +103,37 @@ impl Mapping {
 pub struct Eligible {
     /// 2 MiB aligned ranges.
     pub ranges: Vec<Range<u64>>,
+    /// Those of them that are locked in memory, ascending.
+    pub locked: Vec<Range<u64>>,
     /// Bytes that `MADV_NOHUGEPAGE` keeps out.
     pub refused_bytes: u64,
     /// What no whole region fits in.
     pub outside: Outside,
+}
+
+impl Eligible {
+    /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory: its access bits are not cleared, and
+    /// its huge pages are not split.
+    pub fn is_locked(&self, region: RegionAddr) -> bool {
+        let after = self
+            .locked
+            .partition_point(|range| range.start <= region.start());
+        after
+            .checked_sub(1)
+            .is_some_and(|at| self.locked[at].contains(&region.start()))
+    }
+
+    /// Takes away what access bits say of locked memory: they are never cleared, and would make all of it look hot.
+    pub fn forget_accesses_of_locked(&self, regions: &mut [RegionSample]) {
+        if self.locked.is_empty() {
+            return;
+        }
+        for sample in regions {
+            if self.is_locked(sample.region) {
+                (sample.accessed, sample.runs) = (0, 0);
+            }
+        }
+    }
 }
 
 /// Memory that could be managed if it were larger: bytes mapped by the power of two of the largest page that fits there, up to
@@ -138,6 +173,9 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
             Ok(range) => {
                 found.outside.add(all.start..range.start, advised);
                 found.outside.add(range.end..all.end, advised);
+                if mapping.flags & vm::LOCKED != 0 {
+                    found.locked.push(range.clone());
+                }
                 found.ranges.push(range);
             }
             Err(Ineligible::TooSmall) => found.outside.add(all.clone(), advised),
@@ -200,6 +238,11 @@ mod tests {
             .eligible()
         };
         assert_eq!(with(vm::NOHUGEPAGE), Err(Ineligible::NoHugePage));
+        assert_eq!(with(vm::UFFD_MISSING), Err(Ineligible::Userfaultfd));
+        assert_eq!(
+            with(vm::UFFD_WP | vm::NOHUGEPAGE),
+            Err(Ineligible::Userfaultfd)
+        );
         assert_eq!(with(vm::HUGETLB), Err(Ineligible::HugeTlb));
         assert_eq!(with(vm::SHARED), Err(Ineligible::NotAnonymous));
         assert_eq!(with(vm::PFNMAP), Err(Ineligible::NotAnonymous));
@@ -248,6 +291,35 @@ mod tests {
             ..heap(4 * K..8 * K)
         };
         assert_eq!(eligible(&[file]).outside, Outside::default());
+    }
+
+    #[test]
+    fn locked_memory_has_no_accesses_of_its_own() {
+        let locked = |range| Mapping {
+            flags: 0x73 | vm::LOCKED,
+            ..heap(range)
+        };
+        let found = eligible(&[
+            heap(HUGE..2 * HUGE),
+            locked(2 * HUGE..4 * HUGE),
+            heap(4 * HUGE..5 * HUGE),
+            locked(8 * HUGE..9 * HUGE - 4096),
+            locked(10 * HUGE..11 * HUGE),
+        ]);
+        assert_eq!(found.ranges.len(), 4);
+        let mut regions: Vec<RegionSample> = (0..12)
+            .map(|n| RegionSample {
+                present: 512,
+                accessed: 512,
+                runs: 1,
+                ..RegionSample::untouched(RegionAddr::containing(n * HUGE))
+            })
+            .collect();
+        found.forget_accesses_of_locked(&mut regions);
+        let cold = regions.iter().filter(|r| (r.accessed, r.runs) == (0, 0));
+        let cold: Vec<u64> = cold.map(|r| r.region.start() / HUGE).collect();
+        assert_eq!(cold, [2, 3, 10]);
+        assert!(regions.iter().all(|r| r.present == 512));
     }
 
     #[test]

@@ -182,7 +182,8 @@ impl Membership {
                 continue;
             }
             let joined = match roster.judge(pid, &mut self.users, now) {
-                Ok(Some((identity, terms))) => self.admit(pid, identity, terms, sampler, now),
+                Ok(Some((identity, terms))) => process::may_be_managed(pid, &terms)
+                    .and_then(|()| self.admit(pid, identity, terms, sampler, now)),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -255,7 +256,7 @@ impl Membership {
                 joined.member.identity = identity;
             }
             joined.judged = now;
-            joined.judge(roster)
+            joined.judge(roster) && process::may_be_managed(*pid, &joined.member.terms).is_ok()
         });
     }
 

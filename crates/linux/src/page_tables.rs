@@ -4,6 +4,7 @@
 //! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
 
 mod marked_page;
+mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
@@ -13,6 +14,7 @@ use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use marked_page::MarkedPage;
+use memory_end::memory_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -24,6 +26,13 @@ pub const TABLES_PER_CALL: u32 = 512;
 
 /// Regions whose marks one call can read.
 pub const MARKED_PER_CALL: usize = 64;
+
+/// Frames of 64 TiB, the most physical memory that page tables of 4 levels leave room for.
+const MOST_FRAMES: u64 = 64 << 28;
+
+/// How often a process's `mmap_lock` is tried that is taken for a moment: whoever maps memory holds it for microseconds.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_micros(50);
 
 /// The access bits of one region at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +62,14 @@ pub struct Target {
 struct Links {
     walk: OwnedFd,
     list: OwnedFd,
+    find: OwnedFd,
     scan: OwnedFd,
     marks: OwnedFd,
 }
 
 impl Target {
-    /// File descriptors that one takes: its four links.
-    pub const DESCRIPTORS: usize = 4;
+    /// File descriptors that one takes: its five links.
+    pub const DESCRIPTORS: usize = 5;
 }
 
 // A link more is a descriptor more.
@@ -158,9 +168,11 @@ impl PageTables {
     /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
     fn calibrate(&mut self) -> Result<(), LinuxError> {
         let page = MarkedPage::new()?;
+        let frames = memory_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = page.magic();
         bss.magic_va = page.address();
+        bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run(&own)?;
         if self.translation().direct_map == 0 {
@@ -177,6 +189,7 @@ impl PageTables {
         let links = Links {
             walk: bind(programs.walk.as_fd(), pid)?,
             list: bind(programs.list_mappings.as_fd(), pid)?,
+            find: bind(programs.find_mapping.as_fd(), pid)?,
             scan: bind(programs.scan_zeros.as_fd(), pid)?,
             marks: bind(programs.read_marks.as_fd(), pid)?,
         };
@@ -188,7 +201,7 @@ impl PageTables {
     /// Takes the process's `mmap_lock`: a program that must not wait for it uses
     /// [`Self::mappings_by`].
     pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
-        self.mappings_by(target, |link| run(link))
+        self.mappings_by(target, run)
     }
 
     /// The same, where `iterate` runs the program that lists.
@@ -217,14 +230,43 @@ impl PageTables {
                     errno: Errno::EAGAIN,
                 });
             }
-            all.extend(found.iter().map(|m| Mapping {
-                range: m.start..m.end,
-                flags: m.flags,
-                file_backed: m.has_file != 0,
-            }));
+            all.extend(found.iter().map(mapping));
             if bss.mappings_full == 0 {
                 return Ok(all);
             }
+        }
+    }
+
+    /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
+    /// and never waits for the process for longer than a quarter of a millisecond.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    pub fn mapping_at(
+        &mut self,
+        target: &Target,
+        address: u64,
+    ) -> Result<Option<Mapping>, LinuxError> {
+        let mut tries = 1;
+        loop {
+            let bss = self.bss_mut();
+            bss.mapping_at = address;
+            bss.mapping_found = 0;
+            run(&target.links.find)?;
+            let bss = self.bss();
+            let errno = match bss.mapping_found {
+                0 => return Ok(None),
+                error if error < 0 => Errno::from_raw(-error as i32),
+                _ => return Ok(Some(mapping(&bss.found_mapping))),
+            };
+            if errno != Errno::EBUSY || tries == LOCK_TRIES {
+                return Err(LinuxError::Call {
+                    call: "looking up a mapping",
+                    errno,
+                });
+            }
+            tries += 1;
+            std::thread::sleep(LOCK_PAUSE);
         }
     }
 
@@ -376,6 +418,14 @@ impl PageTables {
     }
 }
 
+fn mapping(m: &types::mapping_record) -> Mapping {
+    Mapping {
+        range: m.start..m.end,
+        flags: m.flags,
+        file_backed: m.has_file != 0,
+    }
+}
+
 fn sample(r: &types::region_record) -> RegionSample {
     RegionSample {
         region: RegionAddr::containing(r.va),
@@ -441,4 +491,27 @@ fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
     }
     // SAFETY: the call just made this descriptor, nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_behind_the_direct_map_is_read_to_find_it() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let tables = PageTables::load().expect("loads");
+        let frames = memory_frames().expect("is known");
+        let end = tables.translation().direct_map + frames * 4096;
+        assert_eq!(
+            tables.bss().calibration_highest_base,
+            tables.translation().direct_map,
+            "no candidate lies above the right one"
+        );
+        let highest = tables.bss().calibration_highest;
+        assert!(highest > tables.translation().direct_map);
+        assert!(highest < end, "{highest:#x} is not below {end:#x}");
+    }
 }

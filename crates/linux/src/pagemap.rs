@@ -2,16 +2,13 @@
 
 use crate::error::LinuxError;
 use crate::mappings::Mapping;
-use crate::process::ProcessHandle;
+use crate::process::{ProcessHandle, ProcessMemory};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
 use procfs::process::{MMPermissions, MMapPath, Process, VmFlags};
 use std::fs::File;
-use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -19,8 +16,10 @@ use std::sync::OnceLock;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+const WRITE_PROTECTED: u64 = 1 << 57;
 /// Mapped by this process alone; the zero page never is.
 const EXCLUSIVE: u64 = 1 << 56;
+const SOFT_DIRTY: u64 = 1 << 55;
 const FRAME: u64 = (1 << 55) - 1;
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any page of a block but its first.
 const KPF_COMPOUND_TAIL: u64 = 1 << 16;
@@ -41,6 +40,9 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
                 (m.perms.contains(MMPermissions::WRITE), 0x2),
                 (m.perms.contains(MMPermissions::SHARED), 0x8),
                 (has(VmFlags::GD), 0x100),
+                (has(VmFlags::UM), 0x200),
+                (has(VmFlags::UW), 0x1000),
+                (has(VmFlags::LO), 0x2000),
                 (has(VmFlags::PF), 0x400),
                 (has(VmFlags::IO), 0x4000),
                 (has(VmFlags::HT), 0x0040_0000),
@@ -193,13 +195,51 @@ fn count(
     }
 }
 
+/// What `/proc/PID/pagemap` shows of the page at an address (Documentation/admin-guide/mm/pagemap.rst).
+///
+/// # Errors
+/// The process is gone.
+pub fn entry(pid: u32, address: u64) -> Result<Entry, LinuxError> {
+    let path = format!("/proc/{pid}/pagemap");
+    let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let mut bytes = [0u8; 8];
+    file.read_exact_at(&mut bytes, address / BASE_PAGE_BYTES * 8)
+        .map_err(LinuxError::file("reading", &path))?;
+    Ok(Entry(u64::from_ne_bytes(bytes)))
+}
+
+/// One entry of `/proc/PID/pagemap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Written since the soft-dirty bits were last cleared.
+    pub fn is_soft_dirty(self) -> bool {
+        self.0 & SOFT_DIRTY != 0
+    }
+
+    /// The page's frame; 0 where it is not present, or frames are hidden.
+    pub fn frame(self) -> u64 {
+        if self.0 & PRESENT != 0 {
+            self.0 & FRAME
+        } else {
+            0
+        }
+    }
+
+    /// Protected from writes by userfaultfd.
+    pub fn is_write_protected(self) -> bool {
+        self.0 & WRITE_PROTECTED != 0
+    }
+}
+
 /// Indices of the zero-filled base pages of a region, up to `enough` of them, by copying its contents.
 pub fn zero_pages(
     process: &ProcessHandle,
     region: RegionAddr,
     enough: u16,
 ) -> Result<Vec<u16>, LinuxError> {
-    let pid = Pid::from_raw(process.id.pid as i32);
+    let memory = ProcessMemory::open(process)?;
     let mut zero = Vec::new();
     let mut page = [0u8; BASE_PAGE_BYTES as usize];
     for index in 0..PAGES_PER_REGION {
@@ -207,19 +247,7 @@ pub fn zero_pages(
         let mut clean = true;
         // The first bytes mostly show that a page is in use.
         for part in [0..64, 64..page.len()] {
-            let remote = RemoteIoVec {
-                base: start as usize + part.start,
-                len: part.len(),
-            };
-            process_vm_readv(
-                pid,
-                &mut [IoSliceMut::new(&mut page[part.clone()])],
-                &[remote],
-            )
-            .map_err(|errno| LinuxError::Call {
-                call: "reading a page",
-                errno,
-            })?;
+            memory.read(start + part.start as u64, &mut page[part.clone()])?;
             if page[part].iter().any(|&byte| byte != 0) {
                 clean = false;
                 break;

@@ -1,15 +1,17 @@
 //! Processes: who they are, what they hold, and the handle that stays right when pids are reused.
 
 use crate::error::LinuxError;
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{ProcessId, Terms};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::sys::uio::pread;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use procfs::process::Process;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -71,6 +73,49 @@ impl ProcessHandle {
     pub fn alive(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+    }
+}
+
+/// Another process's memory for reading, by `/proc/PID/mem`: reads reach the address space that the process had when this
+/// was opened, or none. A call by pid could reach another process that got the same pid.
+///
+/// A read never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer (mm/gup.c,
+/// `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c, `handle_userfault`). `process_vm_readv` waits.
+#[derive(Debug)]
+pub struct ProcessMemory(File);
+
+impl ProcessMemory {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The process has ended, or its memory may not be read.
+    pub fn open(process: &ProcessHandle) -> Result<Self, LinuxError> {
+        let pid = process.id.pid;
+        let path = format!("/proc/{pid}/mem");
+        let opened = File::open(&path).map_err(LinuxError::file("opening", path));
+        // A pid stays with its process until that has ended: only now is it known whose memory was opened.
+        if !process.alive() {
+            return Err(LinuxError::NoSuchProcess(pid));
+        }
+        opened.map(Self)
+    }
+
+    /// Reads bytes. Memory that nothing has touched is mapped by that, as by a read of the process's own.
+    ///
+    /// # Errors
+    /// `EIO`: nothing is mapped there, or userfaultfd watches it; `ESRCH`: the process has ended or executed another
+    /// program since this was opened.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), LinuxError> {
+        let failed = |errno| LinuxError::Call {
+            call: "reading memory of a process",
+            errno,
+        };
+        match pread(&self.0, bytes, address as i64) {
+            Ok(0) => Err(failed(Errno::ESRCH)),
+            Ok(read) if read == bytes.len() => Ok(()),
+            Ok(_) => Err(failed(Errno::EIO)),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 }
 
@@ -152,6 +197,36 @@ pub fn age(process: ProcessId) -> Duration {
     }
 }
 
+/// A thread of the process that is scheduled ahead of ordinary ones (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
+pub fn real_time_thread(pid: u32) -> Option<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let threads = tasks
+        .flatten()
+        .filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let mut real_time = threads.filter(|tid: &u32| {
+        // SAFETY: a plain system call without pointers.
+        let policy = unsafe { libc::sched_getscheduler(*tid as libc::pid_t) };
+        let policy = policy & !libc::SCHED_RESET_ON_FORK;
+        matches!(
+            policy,
+            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+        )
+    });
+    real_time.next()
+}
+
+/// Whether a process that was found by itself may be managed on these terms: one with real-time threads only where a rule
+/// includes it. A promotion holds the process's `mmap_lock`, and a real-time thread that faults meanwhile misses its time.
+///
+/// # Errors
+/// It has real-time threads, and no rule includes it.
+pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<(), LinuxError> {
+    match real_time_thread(pid) {
+        Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
+        _ => Ok(()),
+    }
+}
+
 /// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
 pub fn owner(pid: u32) -> Option<u32> {
     Process::new(pid as i32).and_then(|p| p.uid()).ok()
@@ -175,4 +250,39 @@ pub fn family(root: u32) -> BTreeSet<u32> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn one_real_time_thread_is_enough_to_need_a_rule() {
+        let own = std::process::id();
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let lowest = libc::sched_param { sched_priority: 1 };
+            // SAFETY: a plain system call on this thread, which only reads `lowest`.
+            let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) };
+            let _ = tell.send((set == 0, nix::unistd::gettid().as_raw() as u32));
+            let _ = ended.recv();
+        });
+        let (is_real_time, thread_id) = told.recv().expect("starts");
+        let with_rule = Terms {
+            rule: Some(0),
+            ..Terms::default()
+        };
+        let found = may_be_managed(own, &Terms::default());
+        let allowed = may_be_managed(own, &with_rule);
+        drop(end);
+        thread.join().expect("ends");
+        assert!(allowed.is_ok());
+        // It takes CAP_SYS_NICE.
+        if is_real_time {
+            let said = found.expect_err("it needs a rule").to_string();
+            assert!(said.contains(&format!("thread {thread_id}")), "{said}");
+        }
+    }
 }

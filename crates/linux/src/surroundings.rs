@@ -176,6 +176,8 @@ fn place(map: &MemoryMap) -> Place {
         (map.perms.contains(MMPermissions::WRITE), vm::WRITE),
         (map.perms.contains(MMPermissions::SHARED), vm::SHARED),
         (has(VmFlags::GD), vm::GROWSDOWN),
+        (has(VmFlags::UM), vm::UFFD_MISSING),
+        (has(VmFlags::UW), vm::UFFD_WP),
         (has(VmFlags::PF), vm::PFNMAP),
         (has(VmFlags::IO), vm::IO),
         (has(VmFlags::HT), vm::HUGETLB),

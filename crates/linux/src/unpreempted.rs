@@ -4,6 +4,9 @@
 ///
 /// On a busy machine a thread that loses its CPU while it holds a process's `mmap_lock` holds that process up for as long
 /// as it waits: 6 ms and more were seen. What the thread does before and after has its usual priority.
+///
+/// The priority is the lowest real-time one: all other real-time threads preempt the call, but for those of the same
+/// priority that may run on no other CPU. These wait for it, a millisecond or two.
 pub fn unpreempted<T>(call: impl FnOnce() -> T) -> T {
     let _usual = Usual::replaced();
     call()

@@ -9,6 +9,7 @@ mod daemon;
 mod doctor;
 mod fault_ahead;
 mod fragment;
+mod observers;
 mod prezeroing;
 mod record;
 mod recovery;

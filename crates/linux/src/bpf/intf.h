@@ -10,11 +10,13 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long s64;
 
 #define MAX_RANGES	1024	/* address ranges a call can be given */
 #define MAX_RECORDS	2048	/* regions a call can report */
 #define MAX_MARKED	64	/* regions whose marks a call can report */
-#define MAX_MAPPINGS	16384	/* mappings a listing can report */
+/* Mappings a listing can report: more than vm.max_map_count allows by default, since each further one begins anew. */
+#define MAX_MAPPINGS	65536
 
 struct address_range {
 	u64 start;

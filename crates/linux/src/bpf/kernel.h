@@ -20,11 +20,17 @@ struct task_struct {
 	struct mm_struct *mm;
 } RELOCATED;
 
+/* Empty on kernels without userfaultfd. */
+struct vm_userfaultfd_ctx {
+	void *ctx;
+} RELOCATED;
+
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
 	unsigned long vm_flags;
 	struct file *vm_file;
+	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 } RELOCATED;
 
 struct bpf_iter_meta;
@@ -49,6 +55,12 @@ struct bpf_iter__task_vma {
 #define PTE_PROTNONE	(1ull << 8)	/* when not present: NUMA hinting, mapped nevertheless */
 #define PTE_SPECIAL	(1ull << 9)	/* in anonymous memory: the shared zero page */
 #define PTE_PFN		0x000ffffffffff000ull
+
+/* include/linux/mm.h */
+#define VM_UFFD_MISSING	(1ull << 9)
+#define VM_UFFD_WP	(1ull << 12)
+
+#define ENOENT	2
 
 #define PAGE_BYTES	4096
 #define PTES		512

@@ -2,13 +2,9 @@
 
 use crate::error::LinuxError;
 use crate::mappings::vm;
-use crate::process::ProcessHandle;
+use crate::process::{ProcessHandle, ProcessMemory};
 use crate::remote_advice;
 use hawkeye_policy::RegionAddr;
-use nix::errno::Errno;
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
-use std::io::IoSliceMut;
 
 /// How a region is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,45 +34,35 @@ impl FillMethod {
 /// Fills a region that nobody has touched: 2 MiB are zeroed, here and now.
 ///
 /// # Errors
-/// `EFAULT` nothing is mapped there, `ESRCH` gone, `EPERM` not ours to touch; what
+/// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch; what
 /// [`remote_advice::collapse`] says.
 pub fn fill(
     process: &ProcessHandle,
     region: RegionAddr,
     method: FillMethod,
 ) -> Result<(), LinuxError> {
-    touch(process.id.pid, region.start())?;
+    ProcessMemory::open(process)?.read(region.start(), &mut [0])?;
     match method {
         FillMethod::Read => Ok(()),
         FillMethod::Collapse => remote_advice::collapse(process, region),
     }
 }
 
-/// Reads a byte of another process, and leaves it.
-fn touch(pid: u32, address: u64) -> Result<(), LinuxError> {
-    let mut byte = [0u8];
-    let from = RemoteIoVec {
-        base: address as usize,
-        len: 1,
-    };
-    let failed = |errno| LinuxError::Call {
-        call: "reading ahead of a process",
-        errno,
-    };
-    match process_vm_readv(
-        Pid::from_raw(pid as i32),
-        &mut [IoSliceMut::new(&mut byte)],
-        &[from],
-    ) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err(failed(Errno::EFAULT)),
-        Err(errno) => Err(failed(errno)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::userfaultfd::{Mode, Userfaultfd};
+    use hawkeye_policy::HUGE_PAGE_BYTES;
+    use nix::errno::Errno;
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::waitpid;
+    use nix::unistd::Pid;
+    use std::ffi::c_void;
+    use std::process::Command;
+    use std::ptr::NonNull;
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     #[test]
     fn who_gets_huge_pages_at_faults_is_read() {
@@ -84,5 +70,100 @@ mod tests {
         assert_eq!(FillMethod::of(0, "madvise"), FillMethod::Collapse);
         assert_eq!(FillMethod::of(vm::HUGEPAGE, "madvise"), FillMethod::Read);
         assert_eq!(FillMethod::of(vm::HUGEPAGE, "never"), FillMethod::Collapse);
+    }
+
+    /// Two whole regions of this process that nothing has touched; unmapped when dropped.
+    struct Untouched(NonNull<c_void>);
+
+    const LENGTH: usize = 4 * HUGE_PAGE_BYTES as usize;
+
+    impl Untouched {
+        fn new() -> Self {
+            let length = LENGTH.try_into().expect("not 0");
+            let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            // SAFETY: a new mapping, at an address that the kernel chooses.
+            let memory = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
+            Self(memory.expect("maps"))
+        }
+
+        fn region(&self) -> RegionAddr {
+            RegionAddr::containing(self.0.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES)
+        }
+    }
+
+    impl Drop for Untouched {
+        fn drop(&mut self) {
+            // SAFETY: it was mapped above, and nothing refers to it.
+            unsafe { munmap(self.0, LENGTH) }.expect("unmaps");
+        }
+    }
+
+    fn own() -> ProcessHandle {
+        ProcessHandle::open(std::process::id()).expect("opens")
+    }
+
+    #[test]
+    fn a_fill_does_not_wait_for_a_userfaultfd_that_nobody_answers() {
+        let memory = Untouched::new();
+        let region = memory.region();
+        let range = region.start()..region.end();
+        // Faults inside the kernel take root.
+        let Ok(watcher) = Userfaultfd::open(false) else {
+            return;
+        };
+        watcher
+            .register(range.clone(), Mode::Missing)
+            .expect("registers");
+        let (tell, told) = mpsc::channel();
+        let filling = std::thread::spawn(move || {
+            let _ = tell.send(fill(&own(), region, FillMethod::Read));
+        });
+        let filled = told.recv_timeout(Duration::from_secs(20));
+        let reported = watcher.next_fault();
+        watcher.unregister(range).expect("unregisters");
+        filling.join().expect("ends");
+        let refused = filled.expect("the fill comes back").expect_err("fails");
+        assert_eq!(refused.errno(), Some(Errno::EIO), "{refused}");
+        assert_eq!(reported, Ok(None), "the monitor was not asked");
+    }
+
+    #[test]
+    fn a_process_that_got_the_pid_of_the_right_one_is_not_touched() {
+        let memory = Untouched::new();
+        let mut right = Command::new("sleep").arg("60").spawn().expect("starts");
+        let handle = ProcessHandle::open(right.id()).expect("opens");
+        right.kill().expect("is killed");
+        right.wait().expect("ends");
+        // A fork with the same memory, untouched. It takes CAP_CHECKPOINT_RESTORE.
+        let Some(stranger) = fork_as(handle.id.pid) else {
+            return;
+        };
+        let region = memory.region();
+        let refused = fill(&handle, region, FillMethod::Collapse);
+        let range = region.start()..region.end();
+        let found = crate::pagemap::population(handle.id.pid, &[range]);
+        kill(stranger, Signal::SIGKILL).expect("is our child");
+        waitpid(stranger, None).expect("ends");
+        let gone = matches!(refused, Err(LinuxError::NoSuchProcess(pid)) if pid == handle.id.pid);
+        assert!(gone, "{refused:?}");
+        assert_eq!(found.expect("reads"), []);
+    }
+
+    /// Forks a child that waits, with this pid; `None` where pids can't be chosen.
+    fn fork_as(pid: u32) -> Option<Pid> {
+        // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size
+        let pids = [pid];
+        let mut clone = [0u64; 10];
+        clone[4] = libc::SIGCHLD as u64;
+        clone[8] = pids.as_ptr() as u64;
+        clone[9] = 1;
+        // SAFETY: without flags this is a fork; the child makes two system calls only.
+        match unsafe { libc::syscall(libc::SYS_clone3, clone.as_ptr(), size_of_val(&clone)) } {
+            0 => loop {
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            },
+            child => (child > 0).then(|| Pid::from_raw(child as i32)),
+        }
     }
 }

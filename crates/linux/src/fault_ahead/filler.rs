@@ -10,6 +10,7 @@ use super::warm::WarmStart;
 use super::worker::{Job, Outcome};
 use super::{Followed, Shared};
 use crate::error::LinuxError;
+use crate::mappings::region_eligible;
 use crate::page_tables::PageTables;
 use crate::process::thread_cpu;
 use hawkeye_policy::fault_ahead::{
@@ -291,6 +292,12 @@ impl Filler {
             Ok(None) => {}
             Ok(Some(_)) => return Err(Filled::Occupied),
             Err(_) => return Err(Filled::Refused),
+        }
+        // What is known of mappings is older: one may be watched by userfaultfd since.
+        match self.tables.mapping_at(&known.target, task.region.start()) {
+            Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+            Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(Filled::Occupied),
+            _ => return Err(Filled::Refused),
         }
         Ok(Job {
             task,

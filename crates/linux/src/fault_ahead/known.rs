@@ -2,7 +2,6 @@
 
 use super::fill::FillMethod;
 use crate::error::LinuxError;
-use crate::mappings::vm;
 use crate::page_tables::{PageTables, Target};
 use crate::thp_settings::{enabled_file, read_setting};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
@@ -67,9 +66,7 @@ pub(super) fn refresh<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let mappings = tables.mappings(&known.target).ok()?;
-        // A read of memory that userfaultfd fills would wait for its owner.
-        let ours = mappings.iter().filter(|m| m.flags & vm::UFFD_MISSING == 0);
-        let mapped = ours.filter_map(|mapping| {
+        let mapped = mappings.iter().filter_map(|mapping| {
             Some(Mapped {
                 range: mapping.eligible().ok()?,
                 method: FillMethod::of(mapping.flags, &enabled),

@@ -32,7 +32,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the end of the filler's threads is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

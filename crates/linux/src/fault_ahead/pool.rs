@@ -15,6 +15,9 @@ use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How long the end of the workers is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// So much is handed to a worker at a time: it goes on while what it has done is heard of.
 const AT_ONCE: usize = 2;
 
@@ -175,7 +178,12 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let threads: Vec<_> = self.workers.drain(..).map(|w| w.thread).collect();
-        for thread in threads {
+        // Nothing bounds a call into another process: a worker that stays in one is left behind.
+        let deadline = Instant::now() + PATIENCE;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
             // It panicked: nothing is left to end.
             let _ = thread.join();
         }

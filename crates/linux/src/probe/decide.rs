@@ -133,7 +133,12 @@ fn sampler(facts: &Facts) -> SamplerKind {
 
 fn recovery(facts: &Facts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
-        RecoveryMethod::SplitRemaps
+        // Each split remaps zero pages: there is none that keeps a mark which this one loses.
+        if facts.soft_dirty.is_safe() && facts.write_protection.is_safe() {
+            RecoveryMethod::SplitRemaps
+        } else {
+            RecoveryMethod::None
+        }
     } else if facts.page_out.works() {
         RecoveryMethod::SplitAndPageOut
     } else {

@@ -9,17 +9,16 @@ use crate::counters::Counters;
 use crate::error::LinuxError;
 use crate::fault_ahead::Frontier;
 use crate::page_tables::PageTables;
+use crate::pagemap;
 use crate::prezeroing::Prezeroing;
-use crate::process::ProcessHandle;
+use crate::process::{ProcessHandle, ProcessMemory};
 use crate::remote_advice;
 use crate::sampler::damon::{Damon, DamonError, Window};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
+use nix::errno::Errno;
 use serde::Serialize;
-use std::io::IoSliceMut;
 use std::path::Path;
 use std::time::Duration;
 
@@ -46,6 +45,27 @@ impl Checked {
     }
 }
 
+/// What a split that remaps zero pages does to a mark that another program set on them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
+pub enum PageMark {
+    /// Seen to stay.
+    Kept,
+    /// Seen to get lost, as a clause.
+    Lost(String),
+    /// This kernel has no such mark, for this reason: nothing can get lost.
+    Absent(String),
+    /// Not tried, for this reason.
+    NotTried(String),
+}
+
+impl PageMark {
+    /// Whether it is known that nothing gets lost.
+    pub fn is_safe(&self) -> bool {
+        matches!(self, Self::Kept | Self::Absent(_))
+    }
+}
+
 /// Everything that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Facts {
@@ -65,6 +85,10 @@ pub struct Facts {
     pub split: Checked,
     /// The split maps zero-filled base pages to the shared zero page.
     pub zero_page_remap: Checked,
+    /// What that split does to soft-dirty bits, by which CRIU finds changed pages.
+    pub soft_dirty: PageMark,
+    /// What it does to the write protection of userfaultfd, by which a monitor sees each write.
+    pub write_protection: PageMark,
     /// Zero pages of a split huge page go to swap.
     pub page_out: Checked,
     /// An untouched region is populated by a remote read and collapse.
@@ -114,6 +138,12 @@ pub fn gather(
     let collapse = try_collapse(tables.as_mut())?;
     let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
     let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
+    let (soft_dirty, write_protection) = if zero_page_remap.works() {
+        (try_soft_dirty()?, try_write_protection()?)
+    } else {
+        let unused = || PageMark::NotTried("the split remaps no zero pages".into());
+        (unused(), unused())
+    };
     let page_out = if zero_page_remap.works() {
         Checked::NotTried("the split has given them back already".into())
     } else if host.swap_bytes == 0 {
@@ -138,6 +168,8 @@ pub fn gather(
         collapse,
         split,
         zero_page_remap,
+        soft_dirty,
+        write_protection,
         page_out,
         fault_ahead_collapse: unasked(),
         fault_ahead_read: unasked(),
@@ -289,6 +321,73 @@ fn try_split(zeros: Zeros) -> Result<Checked, LinuxError> {
     }))
 }
 
+/// A page in use and one that is all zeros, in the first region after `touch_ten`.
+fn used_and_zero(region: RegionAddr) -> [u64; 2] {
+    [region.start(), region.end() - BASE_PAGE_BYTES]
+}
+
+/// Splits the huge page of the child's first region and says whether both marks are there before and after.
+fn try_mark(
+    child: &ThrowAway,
+    is_marked: impl Fn(pagemap::Entry) -> bool,
+) -> Result<PageMark, LinuxError> {
+    let region = child.region(0);
+    let marked = || -> Result<[bool; 2], LinuxError> {
+        let [used, zero] = used_and_zero(region);
+        let look = |address| pagemap::entry(child.handle.id.pid, address).map(&is_marked);
+        Ok([look(used)?, look(zero)?])
+    };
+    let before = marked()?;
+    remote_advice::split(&child.handle, region)?;
+    let after = marked()?;
+    Ok(match (before, after) {
+        ([true, true], [true, true]) => PageMark::Kept,
+        ([true, true], _) => PageMark::Lost("the split of a huge page drops it".into()),
+        (before, _) => PageMark::NotTried(format!(
+            "of a used and a zero page of a huge page {} and {} were marked before the split",
+            before[0], before[1]
+        )),
+    })
+}
+
+fn try_soft_dirty() -> Result<PageMark, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    let region = child.region(0);
+    child.touch_ten()?;
+    let [used, _] = used_and_zero(region);
+    // A new mapping counts as written as a whole.
+    if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
+        let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
+        return Ok(PageMark::Absent(why.into()));
+    }
+    if let Err(error) = access_bits::clear_soft_dirty(child.handle.id.pid) {
+        return Ok(PageMark::NotTried(error.to_string()));
+    }
+    child.touch_ten()?;
+    remote_advice::collapse(&child.handle, region)?;
+    try_mark(&child, pagemap::Entry::is_soft_dirty)
+}
+
+fn try_write_protection() -> Result<PageMark, LinuxError> {
+    let child = ThrowAway::spawn()?;
+    child.touch_ten()?;
+    remote_advice::collapse(&child.handle, child.region(0))?;
+    match child.protect_first_region()? {
+        Ok(()) => try_mark(&child, pagemap::Entry::is_write_protected),
+        Err(Errno::ENOSYS) => {
+            let why = "this kernel has no userfaultfd (CONFIG_USERFAULTFD)";
+            Ok(PageMark::Absent(why.into()))
+        }
+        Err(Errno::EOPNOTSUPP) => {
+            let why = "userfaultfd of this kernel can't protect pages";
+            Ok(PageMark::Absent(why.into()))
+        }
+        Err(errno) => Ok(PageMark::NotTried(format!(
+            "a child could not protect its pages by userfaultfd: {errno}"
+        ))),
+    }
+}
+
 fn try_page_out() -> Result<Checked, LinuxError> {
     let child = ThrowAway::spawn()?;
     child.touch_ten()?;
@@ -311,17 +410,9 @@ fn try_page_out() -> Result<Checked, LinuxError> {
 }
 
 fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
-    let mut byte = [0u8];
-    let remote = RemoteIoVec {
-        base: region.start() as usize,
-        len: 1,
-    };
-    let pid = Pid::from_raw(child.handle.id.pid as i32);
-    match process_vm_readv(pid, &mut [IoSliceMut::new(&mut byte)], &[remote]) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err("the remote read came back short".into()),
-        Err(errno) => Err(format!("reading untouched memory from outside: {errno}")),
-    }
+    ProcessMemory::open(&child.handle)
+        .and_then(|memory| memory.read(region.start(), &mut [0]))
+        .map_err(|error| format!("reading untouched memory from outside: {error}"))
 }
 
 fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {

@@ -12,7 +12,7 @@ pub mod small_pages;
 mod throw_away;
 
 pub use decide::{Capability, Decision, decide};
-pub use facts::{Checked, Extent, Facts, gather};
+pub use facts::{Checked, Extent, Facts, PageMark, gather};
 
 use crate::error::LinuxError;
 use crate::live::Means;

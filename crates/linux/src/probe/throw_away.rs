@@ -2,10 +2,13 @@
 
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
+use crate::userfaultfd::{Mode, Userfaultfd};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -30,6 +33,8 @@ enum Order {
     WantBase = b'b',
     /// Take all access away from its regions and give it back, which leaves nothing of them in the TLB.
     LeaveTlb = b'l',
+    /// Register the first region with userfaultfd and protect it from writes; answers the errno, 0 for success.
+    Protect = b'p',
 }
 
 /// Touch blocks of new memory, of 2^n base pages each where the order's low bits are n. The answer is how many pages of
@@ -156,6 +161,15 @@ impl ThrowAway {
     /// Has the processor forget the translations of its memory.
     pub fn leave_tlb(&self) -> Result<(), LinuxError> {
         self.ask(Order::LeaveTlb).map(drop)
+    }
+
+    /// Has it protect its first region from writes by userfaultfd, for as long as it lives.
+    pub fn protect_first_region(&self) -> Result<Result<(), Errno>, LinuxError> {
+        let errno = Errno::from_raw(self.ask(Order::Protect)? as i32);
+        Ok(match errno {
+            Errno::UnknownErrno => Ok(()),
+            errno => Err(errno),
+        })
     }
 
     /// Bytes of its memory that are not what it wrote.
@@ -292,6 +306,13 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
             }
             wrong
         }
+        o if o == Order::Protect as u8 => {
+            let start = memory as u64;
+            match protect(start..start + HUGE_PAGE_BYTES) {
+                Ok(()) => 0,
+                Err(errno) => errno as u64,
+            }
+        }
         o if o >= BLOCKS => {
             let advice = if o >= BASE_BLOCKS {
                 libc::MADV_NOHUGEPAGE
@@ -318,6 +339,15 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
             unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 }
         }
     }
+}
+
+/// Protects memory of this process from writes until it ends.
+fn protect(range: Range<u64>) -> Result<(), Errno> {
+    let watcher = Userfaultfd::open(true)?;
+    watcher.register(range.clone(), Mode::WriteProtect)?;
+    watcher.protect(range, true)?;
+    std::mem::forget(watcher);
+    Ok(())
 }
 
 /// Blocks that are timed, beside the one of which pages are counted.

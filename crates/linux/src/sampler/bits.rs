@@ -87,6 +87,10 @@ impl AccessBits {
             start.read = self
                 .tables
                 .walk_until(target, walk, Some(deadline), timed)?;
+            if start.read {
+                let eligible = &member.eligible;
+                walk.found.retain(|r| !eligible.is_locked(r.region));
+            }
         }
         let cleared =
             start.read && (!needs.coverage() || clear(member, &mut start, calls, deadline)?);

@@ -156,6 +156,7 @@ impl Sampler {
         let mut walks_seen = 1.0;
         match self {
             Self::AccessBits(bits) if by_access_bits => {
+                member.eligible.forget_accesses_of_locked(&mut regions);
                 if member.cleared {
                     source = CoverageSource::AccessBits;
                     first_touches = regions.iter().map(run_rate::first_touches_of).sum();
@@ -204,6 +205,26 @@ impl Sampler {
                 Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
             }
         }
+    }
+
+    /// Whether a region may be managed by the mapping that is there at this moment; one that was registered with userfaultfd
+    /// since the last sample may not.
+    ///
+    /// Without BPF a mapping can't be looked up alone, and the answer is that of the last sample: the kernel itself refuses to
+    /// collapse what userfaultfd would miss, and splits are used only where they keep its marks.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    pub fn still_eligible(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+    ) -> Result<bool, LinuxError> {
+        let (Self::AccessBits(bits), Some(target)) = (self, &member.target) else {
+            return Ok(true);
+        };
+        let found = bits.tables.mapping_at(target, region.start())?;
+        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
@@ -271,7 +292,8 @@ impl Sampler {
                 None => return Ok(Slice::Unfinished(ASK_AGAIN)),
             },
         };
-        found.retain(|region| region.is_huge() && region.present > 0);
+        let eligible = &member.eligible;
+        found.retain(|r| r.is_huge() && r.present > 0 && !eligible.is_locked(r.region));
         Ok(Slice::Done(found))
     }
 
@@ -320,3 +342,6 @@ fn population(member: &mut Member) -> Result<Option<Vec<RegionSample>>, LinuxErr
         regions
     }))
 }
+
+#[cfg(test)]
+mod tests;

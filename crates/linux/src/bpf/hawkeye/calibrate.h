@@ -5,6 +5,12 @@
 
 #include "page_tables.h"
 
+/* Input: frames up to the end of physical memory. */
+u64 memory_frames;
+/* Output: the highest address that was read, and the highest candidate. */
+u64 calibration_highest;
+u64 calibration_highest_base;
+
 /* A value on a page of the manager's own, to recognise the right direct map by. */
 u64 magic;
 u64 magic_va;
@@ -13,6 +19,18 @@ struct calibration {
 	u64 pgd;
 	u32 depth;
 };
+
+/* The page or table that an entry points to; 0 if that is no memory. */
+static __always_inline u64 candidate_under(u64 base, u64 e)
+{
+	u64 address = table_under(base, e);
+
+	if ((e & PTE_PFN) >> 12 >= memory_frames)
+		return 0;
+	if (address > calibration_highest)
+		calibration_highest = address;
+	return address;
+}
 
 /* The page that maps `va`, walked with `base` as the direct map's start; 0 if that leads nowhere. */
 static __always_inline u64 own_page(u64 base, u64 pgd, u32 depth, u64 va)
@@ -23,30 +41,56 @@ static __always_inline u64 own_page(u64 base, u64 pgd, u32 depth, u64 va)
 		e = entry(table, va >> PGD_SHIFT_5);
 		if (!(e & PTE_PRESENT))
 			return 0;
-		table = table_under(base, e);
+		table = candidate_under(base, e);
+		if (!table)
+			return 0;
 	}
 	e = entry(table, va >> P4D_SHIFT);
 	if (!(e & PTE_PRESENT))
 		return 0;
-	e = entry(table_under(base, e), va >> PUD_SHIFT);
+	table = candidate_under(base, e);
+	if (!table)
+		return 0;
+	e = entry(table, va >> PUD_SHIFT);
 	if (!(e & PTE_PRESENT) || (e & PTE_HUGE))
 		return 0;
-	e = entry(table_under(base, e), va >> PMD_SHIFT);
+	table = candidate_under(base, e);
+	if (!table)
+		return 0;
+	e = entry(table, va >> PMD_SHIFT);
 	if (!(e & PTE_PRESENT) || (e & PTE_HUGE))
 		return 0;
-	e = entry(table_under(base, e), va >> 12);
+	table = candidate_under(base, e);
+	if (!table)
+		return 0;
+	e = entry(table, va >> 12);
 	if (!(e & PTE_PRESENT))
 		return 0;
-	return table_under(base, e);
+	return candidate_under(base, e);
 }
 
-/* The direct map starts at a multiple of 1 GiB at or below the page table's root: try them downwards. */
+/* Multiples of 1 GiB that physical memory reaches over. */
+static __always_inline u32 memory_gib(void)
+{
+	return (memory_frames >> (PUD_SHIFT - 12)) + 1;
+}
+
+/*
+ * The direct map starts at a multiple of 1 GiB, at most all of physical memory below the page table's root. Candidates
+ * are tried upwards: up to the right one no address read lies behind the direct map, where the mappings of devices are.
+ * What lies before it is unmapped, or memory (Documentation/arch/x86/x86_64/mm.rst).
+ */
 static long try_base(u32 i, struct calibration *c)
 {
-	u64 base = (c->pgd & ~((1ull << PUD_SHIFT) - 1)) - ((u64)i << PUD_SHIFT);
-	u64 page = own_page(base, c->pgd, c->depth, magic_va);
-	u64 found = 0;
+	u64 root = c->pgd & ~((1ull << PUD_SHIFT) - 1);
+	u64 base = root - ((u64)memory_gib() << PUD_SHIFT) + ((u64)i << PUD_SHIFT);
+	u64 page, found = 0;
 
+	if (i > memory_gib())
+		return 1;
+	if (base > calibration_highest_base)
+		calibration_highest_base = base;
+	page = own_page(base, c->pgd, c->depth, magic_va);
 	if (!page)
 		return 0;
 	bpf_probe_read_kernel(&found, sizeof(found), (void *)(page + (magic_va & (PAGE_BYTES - 1))));
@@ -68,12 +112,12 @@ int calibrate(struct bpf_iter__task *ctx)
 	c.pgd = root_of(task);
 	if (!c.pgd)
 		return 0;
-	/* Up to 64 TiB of physical memory in front of the root. */
+	/* Up to 64 TiB of physical memory. */
 	c.depth = 4;
-	bpf_loop(65536, try_base, &c, 0);
+	bpf_loop(65538, try_base, &c, 0);
 	if (!direct_map) {
 		c.depth = 5;
-		bpf_loop(65536, try_base, &c, 0);
+		bpf_loop(65538, try_base, &c, 0);
 	}
 	return 0;
 }

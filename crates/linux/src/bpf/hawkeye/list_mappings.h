@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Lists the mappings of a process. */
+/* Lists the mappings of a process, and finds the one at an address. */
 #ifndef HAWKEYE_LIST_MAPPINGS_H
 #define HAWKEYE_LIST_MAPPINGS_H
 
@@ -11,31 +11,64 @@ u32 mappings_full;
 u64 mappings_from;
 struct mapping_record mappings[MAX_MAPPINGS];
 
+/* Input: the address. */
+u64 mapping_at;
+/* Output: 1 found, 0 nothing is mapped there or the process is gone, -EBUSY its lock is taken. */
+s64 mapping_found;
+struct mapping_record found_mapping;
+
+static __always_inline void record_mapping(struct mapping_record *m, struct vm_area_struct *vma)
+{
+	u64 flags = vma->vm_flags;
+
+	/* The bit of minor faults differs between kernels; the registration itself does not. */
+	if (!(flags & (VM_UFFD_MISSING | VM_UFFD_WP)) &&
+	    bpf_core_field_exists(vma->vm_userfaultfd_ctx.ctx) && vma->vm_userfaultfd_ctx.ctx)
+		flags |= VM_UFFD_MISSING;
+	m->start = vma->vm_start;
+	m->end = vma->vm_end;
+	m->flags = flags;
+	m->has_file = vma->vm_file != 0;
+}
+
 SEC("iter/task_vma")
 int list_mappings(struct bpf_iter__task_vma *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
-	struct mapping_record *m;
 	u32 i = mappings_found;
-	u64 start;
 
 	if (!task || !vma)
 		return 0;
-	start = vma->vm_start;
-	if (start < mappings_from)
+	if (vma->vm_start < mappings_from)
 		return 0;
 	if (i >= MAX_MAPPINGS) {
 		mappings_full = 1;
 		return 0;
 	}
-	m = &mappings[i];
-	m->start = start;
-	m->end = vma->vm_end;
-	m->flags = vma->vm_flags;
-	m->has_file = vma->vm_file != 0;
-	m->process = task->tgid;
+	record_mapping(&mappings[i], vma);
+	mappings[i].process = task->tgid;
 	mappings_found = i + 1;
+	return 0;
+}
+
+static long record_found(struct task_struct *task, struct vm_area_struct *vma, void *nothing)
+{
+	record_mapping(&found_mapping, vma);
+	return 0;
+}
+
+/* Never waits: where the mmap_lock can't be had at once, that is the answer. */
+SEC("iter/task")
+int find_mapping(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	long error;
+
+	if (!task)
+		return 0;
+	error = bpf_find_vma(task, mapping_at, record_found, 0, 0);
+	mapping_found = !error ? 1 : error == -ENOENT ? 0 : error;
 	return 0;
 }
 

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts the pages of a huge page that are all zeros. */
+/*
+ * Counts the pages of a huge page that are all zeros.
+ *
+ * A page that is known to be damaged is not in the direct map: the read fails, and the page counts as in use. An error in
+ * memory that is found by such a read stops the machine, as one found by any other read of the kernel's: no read that a
+ * BPF program can make is recoverable (arch/x86/kernel/cpu/mce/severity.c, error_context). The kernel reads the same pages
+ * when it splits a huge page or looks for underused ones.
+ */
 #ifndef HAWKEYE_SCAN_ZEROS_H
 #define HAWKEYE_SCAN_ZEROS_H
 

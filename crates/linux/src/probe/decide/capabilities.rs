@@ -1,7 +1,7 @@
 //! Each capability: there or not, how that was checked, what is lost without it, what would bring it.
 
 use super::Capability;
-use crate::probe::facts::{Checked, Facts};
+use crate::probe::facts::{Checked, Facts, PageMark};
 use crate::probe::small_pages::SizeFacts;
 
 /// Free memory that the kernel has zeroed in advance.
@@ -76,6 +76,18 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
             "a child's huge page with 10 pages in use, split: its memory shrank, its contents stayed",
             "bloat recovery without swap",
             "Linux 6.12 or later",
+        ),
+        mark(
+            "soft-dirty bits",
+            &facts.soft_dirty,
+            "a child's huge page with used and zero pages, all written since a clear, split: pagemap shows both as written",
+            "bloat recovery where zero pages are remapped: CRIU would take changed pages for unchanged ones",
+        ),
+        mark(
+            "write protection",
+            &facts.write_protection,
+            "a child's huge page, protected by userfaultfd, split: pagemap shows used and zero pages as protected",
+            "bloat recovery where zero pages are remapped: a monitor (a snapshot of QEMU) would miss writes",
         ),
         checked(
             "zero pages to swap",
@@ -186,6 +198,22 @@ fn checked(
         found,
         lost,
         remedy,
+    }
+}
+
+fn mark(name: &'static str, mark: &PageMark, how: &'static str, lost: &'static str) -> Capability {
+    Capability {
+        name,
+        available: mark.is_safe(),
+        how,
+        found: match mark {
+            PageMark::Kept => "kept by a split".into(),
+            PageMark::Lost(why) => format!("lost: {why}"),
+            PageMark::Absent(why) => format!("nothing to lose: {why}"),
+            PageMark::NotTried(why) => format!("not tried: {why}"),
+        },
+        lost,
+        remedy: "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the decisions in the module above.
 
+use super::super::facts::PageMark;
 use super::super::host::Host;
 use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
@@ -27,6 +28,8 @@ fn capable() -> Facts {
         collapse: works(),
         split: works(),
         zero_page_remap: works(),
+        soft_dirty: PageMark::Kept,
+        write_protection: PageMark::Kept,
         page_out: works(),
         fault_ahead_collapse: works(),
         fault_ahead_read: works(),
@@ -115,6 +118,40 @@ fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
     let decision = decide(&facts);
     assert_eq!(decision.recovery, RecoveryMethod::None);
     assert!(decision.can_manage);
+}
+
+#[test]
+fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
+    let lost = || PageMark::Lost("for a test".into());
+    let unknown = || PageMark::NotTried("for a test".into());
+    let absent = || PageMark::Absent("for a test".into());
+    let with = |soft_dirty, write_protection| Facts {
+        soft_dirty,
+        write_protection,
+        ..capable()
+    };
+    for facts in [
+        with(lost(), PageMark::Kept),
+        with(PageMark::Kept, lost()),
+        with(unknown(), PageMark::Kept),
+        with(absent(), unknown()),
+    ] {
+        let decision = decide(&facts);
+        assert_eq!(decision.recovery, RecoveryMethod::None, "{facts:?}");
+        assert!(decision.can_manage);
+        let missing = decision.capabilities.iter().find(|c| !c.available);
+        let missing = missing.expect("is shown");
+        assert!(missing.lost.contains("bloat recovery"), "{missing:?}");
+        assert!(missing.remedy.contains("6.18"), "{missing:?}");
+    }
+    let harmless = with(absent(), absent());
+    assert_eq!(decide(&harmless).recovery, RecoveryMethod::SplitRemaps);
+    // A kernel that remaps nothing loses nothing.
+    let facts = Facts {
+        zero_page_remap: fails(),
+        ..with(unknown(), unknown())
+    };
+    assert_eq!(decide(&facts).recovery, RecoveryMethod::SplitAndPageOut);
 }
 
 #[test]

@@ -1,0 +1,421 @@
+//! What other tools observe of a process stays intact: userfaultfd, `mlock`, real-time threads.
+//!
+//! The program that is managed is the test itself.
+
+use crate::common::{machine, machine_with, skip, until};
+use crate::daemon::{CONFIG, Daemon};
+use crate::settings;
+use hawkeye_linux::mappings;
+use hawkeye_linux::page_tables::PageTables;
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::userfaultfd::{Mode, Userfaultfd};
+use hawkeye_linux::{pagemap, remote_advice};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Whole regions of this process; unmapped when dropped.
+struct Memory {
+    mapped: *mut libc::c_void,
+    bytes: usize,
+    start: u64,
+    regions: u64,
+}
+
+// SAFETY: it is memory of its own, which all threads access by volatile reads and writes of single bytes.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(regions: u64) -> Self {
+        let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, flags, -1, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        Self {
+            mapped,
+            bytes,
+            start: (mapped as u64).next_multiple_of(HUGE_PAGE_BYTES),
+            regions,
+        }
+    }
+
+    fn region(&self, index: u64) -> RegionAddr {
+        RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
+    }
+
+    fn range(&self, regions: Range<u64>) -> Range<u64> {
+        let at = |index: u64| self.start + index * HUGE_PAGE_BYTES;
+        at(regions.start)..at(regions.end)
+    }
+
+    fn write(&self, address: u64, value: u8) {
+        assert!(self.range(0..self.regions).contains(&address));
+        // SAFETY: within the mapping, by the check above.
+        unsafe { (address as *mut u8).write_volatile(value) };
+    }
+
+    fn read(&self, address: u64) -> u8 {
+        assert!(self.range(0..self.regions).contains(&address));
+        // SAFETY: as above.
+        unsafe { (address as *const u8).read_volatile() }
+    }
+
+    fn advise(&self, range: Range<u64>, advice: libc::c_int) {
+        let bytes = (range.end - range.start) as usize;
+        // SAFETY: advice about the mapping of this test's own.
+        let done = unsafe { libc::madvise(range.start as *mut _, bytes, advice) };
+        assert_eq!(done, 0, "madvise {advice}");
+    }
+
+    /// Maps base pages there and writes to each; huge pages are allowed afterwards.
+    fn touch_as_base_pages(&self, range: Range<u64>) {
+        self.advise(range.clone(), libc::MADV_NOHUGEPAGE);
+        pages(range.clone()).for_each(|page| self.write(page, 1));
+        self.advise(range, libc::MADV_HUGEPAGE);
+    }
+
+    fn huge_regions(&self, range: Range<u64>) -> usize {
+        let found = pagemap::population(std::process::id(), &[range]).expect("reads");
+        found.iter().filter(|r| r.is_huge()).count()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped in `new`, and nothing refers to it.
+        unsafe { libc::munmap(self.mapped, self.bytes) };
+    }
+}
+
+fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
+    range.step_by(BASE_PAGE_BYTES as usize)
+}
+
+fn own() -> ProcessHandle {
+    ProcessHandle::open(std::process::id()).expect("opens")
+}
+
+/// Protects a range, writes `value` to each of its pages, and returns the pages that the monitor heard of.
+fn written_under_protection(
+    memory: &Memory,
+    watcher: &Userfaultfd,
+    range: Range<u64>,
+    value: u8,
+) -> BTreeSet<u64> {
+    watcher.protect(range.clone(), true).expect("protects");
+    let written = AtomicBool::new(false);
+    let mut heard = BTreeSet::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pages(range.clone()).for_each(|page| memory.write(page, value));
+            written.store(true, Ordering::Release);
+        });
+        while !written.load(Ordering::Acquire) {
+            match watcher.next_fault().expect("reads") {
+                Some(address) => {
+                    let page = address & !(BASE_PAGE_BYTES - 1);
+                    heard.insert(page);
+                    let whole = page..page + BASE_PAGE_BYTES;
+                    watcher.protect(whole, false).expect("allows");
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+    });
+    heard
+}
+
+fn assert_all_heard(heard: &BTreeSet<u64>, range: Range<u64>) {
+    let missed: Vec<u64> = pages(range).filter(|page| !heard.contains(page)).collect();
+    assert!(
+        missed.is_empty(),
+        "{} writes were missed: {missed:x?}",
+        missed.len()
+    );
+}
+
+#[test]
+fn every_write_to_a_protected_page_is_reported_under_the_manager() {
+    let test = "every_write_to_a_protected_page_is_reported_under_the_manager";
+    let Some(machine) = machine(test) else {
+        return;
+    };
+    let Ok(watcher) = Userfaultfd::open(false) else {
+        return skip(test, "this kernel's userfaultfd can't protect pages");
+    };
+    let memory = Memory::new(32);
+    let (free, watched) = (memory.range(0..16), memory.range(16..32));
+    memory.touch_as_base_pages(free.clone());
+    let options = "--policy linux --rate 100000 --period 0.2 --window 0.05 --cpu 100";
+    let attached = machine.attach(options, std::process::id());
+    let promotes = until(Duration::from_secs(30), || {
+        memory.huge_regions(free.clone()) == 16
+    });
+    for value in 2..12 {
+        // The manager comes while it is registered and while it is not.
+        memory.advise(watched.clone(), libc::MADV_DONTNEED);
+        memory.touch_as_base_pages(watched.clone());
+        std::thread::sleep(Duration::from_millis(20 * value));
+        watcher
+            .register(watched.clone(), Mode::WriteProtect)
+            .expect("registers");
+        let heard = written_under_protection(&memory, &watcher, watched.clone(), value as u8);
+        assert_all_heard(&heard, watched.clone());
+        let right = pages(watched.clone()).all(|page| memory.read(page) == value as u8);
+        assert!(right, "round {value}");
+        watcher.unregister(watched.clone()).expect("unregisters");
+    }
+    // Registered, and for longer than a period: it stays as it is.
+    memory.advise(watched.clone(), libc::MADV_DONTNEED);
+    watcher
+        .register(watched.clone(), Mode::WriteProtect)
+        .expect("registers");
+    memory.touch_as_base_pages(watched.clone());
+    std::thread::sleep(Duration::from_secs(2));
+    let huge = memory.huge_regions(watched);
+    let summary = attached.interrupt();
+    assert!(promotes, "{summary}");
+    assert_eq!(huge, 0, "{summary}");
+}
+
+/// The manager looks before it acts; that what it may still miss in between does no harm is the kernel's to see to.
+#[test]
+fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_splits() {
+    let test = "the_kernel_reports_every_write_through_promotions_and_splits";
+    let Some(_machine) = machine_with(test, "write protection") else {
+        return;
+    };
+    let Ok(watcher) = Userfaultfd::open(false) else {
+        return skip(test, "this kernel's userfaultfd can't protect pages");
+    };
+    let memory = Memory::new(16);
+    let all = memory.range(0..16);
+    let process = own();
+    let (promoted, split) = (AtomicU64::new(0), AtomicU64::new(0));
+    for value in 2..8 {
+        memory.advise(all.clone(), libc::MADV_DONTNEED);
+        memory.advise(all.clone(), libc::MADV_NOHUGEPAGE);
+        // Mostly zeros: a split remaps these.
+        for index in 0..memory.regions {
+            let start = memory.region(index).start();
+            pages(start..start + 10 * BASE_PAGE_BYTES).for_each(|page| memory.write(page, 1));
+        }
+        memory.advise(all.clone(), libc::MADV_HUGEPAGE);
+        for index in 0..memory.regions {
+            let made = remote_advice::collapse(&process, memory.region(index));
+            promoted.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
+        }
+        watcher
+            .register(all.clone(), Mode::WriteProtect)
+            .expect("registers");
+        let over = AtomicBool::new(false);
+        let heard = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for index in (0..memory.regions).rev() {
+                        let region = memory.region(index);
+                        let done = remote_advice::split(&process, region);
+                        split.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+                        let _ = remote_advice::collapse(&process, region);
+                    }
+                }
+            });
+            let heard = written_under_protection(&memory, &watcher, all.clone(), value);
+            over.store(true, Ordering::Relaxed);
+            heard
+        });
+        assert_all_heard(&heard, all.clone());
+        watcher.unregister(all.clone()).expect("unregisters");
+    }
+    let done = (promoted.into_inner(), split.into_inner());
+    assert!(done.0 > 0 && done.1 > 0, "{done:?}");
+}
+
+#[test]
+fn why_names_userfaultfd_and_real_time_threads() {
+    let test = "why_names_userfaultfd_and_real_time_threads";
+    let Some(machine) = machine(test) else {
+        return;
+    };
+    let memory = Memory::new(32);
+    memory.touch_as_base_pages(memory.range(0..32));
+    let Ok(watcher) = Userfaultfd::open(false) else {
+        return skip(test, "this kernel's userfaultfd can't protect pages");
+    };
+    let watched = memory.range(8..16);
+    watcher
+        .register(watched.clone(), Mode::WriteProtect)
+        .expect("registers");
+    let own = std::process::id();
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("reads");
+    let by_rule = CONFIG.replace("hawkeye-minded", comm.trim());
+    // Nothing is done to others, whom this one includes as well.
+    let all = CONFIG.replace("unmatched = \"exclude\"", "unmatched = \"include\"");
+    let why = |words: &str| {
+        let output = machine.output(&format!("why {own} {words}"));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        said + &String::from_utf8_lossy(&output.stderr)
+    };
+    let address = format!("{:#x}", watched.start);
+
+    let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{by_rule}"));
+    let said = |words: &str, wanted: &str| {
+        let mut last = String::new();
+        let found = until(Duration::from_secs(20), || {
+            last = why(words);
+            last.contains(wanted)
+        });
+        assert!(found, "{wanted:?} is not in {last}");
+    };
+    said(&address, "userfaultfd watches it");
+    daemon.end();
+
+    let lowest = libc::sched_param { sched_priority: 1 };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let real_time = scope.spawn(|| {
+            // SAFETY: a plain system call on this thread, which only reads `lowest`.
+            let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) };
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            set
+        });
+        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{all}"));
+        said("", "has real-time threads");
+        daemon.end();
+        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{by_rule}"));
+        said(&address, "userfaultfd watches it");
+        daemon.end();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(real_time.join().expect("ends"), 0, "it was real-time");
+    });
+}
+
+#[test]
+fn locked_memory_stays_locked_when_it_is_promoted() {
+    let Some(_machine) = machine("locked_memory_stays_locked_when_it_is_promoted") else {
+        return;
+    };
+    const KPF_UNEVICTABLE: u64 = 1 << 18;
+    let memory = Memory::new(4);
+    let all = memory.range(0..4);
+    memory.touch_as_base_pages(all.clone());
+    let bytes = (all.end - all.start) as usize;
+    // SAFETY: it locks the mapping of this test's own.
+    let locked = unsafe { libc::mlock(all.start as *const _, bytes) };
+    assert_eq!(locked, 0, "locks");
+    let flags = File::open("/proc/kpageflags").expect("opens");
+    let unevictable = || {
+        let is_kept = |page: &u64| {
+            let entry = pagemap::entry(std::process::id(), *page).expect("reads");
+            assert_ne!(entry.frame(), 0, "it is in memory");
+            let mut bytes = [0; 8];
+            flags
+                .read_exact_at(&mut bytes, entry.frame() * 8)
+                .expect("reads");
+            u64::from_ne_bytes(bytes) & KPF_UNEVICTABLE != 0
+        };
+        // The flag is that of a block's first page.
+        pages(all.clone()).step_by(512).filter(is_kept).count()
+    };
+    // The kernel takes them off the lists of evictable pages in batches.
+    assert!(until(Duration::from_secs(10), || unevictable() == 4));
+    let process = own();
+    for index in 0..4 {
+        remote_advice::collapse(&process, memory.region(index)).expect("collapses");
+        let refused = remote_advice::split(&process, memory.region(index));
+        assert!(refused.is_err(), "locked memory is not split");
+    }
+    assert_eq!(memory.huge_regions(all.clone()), 4);
+    assert!(until(Duration::from_secs(10), || unevictable() == 4));
+    assert!(pages(all.clone()).all(|page| memory.read(page) == 1));
+}
+
+#[test]
+fn memory_that_is_registered_is_not_eligible_from_then_on() {
+    let test = "memory_that_is_registered_is_not_eligible_from_then_on";
+    let Some(_machine) = machine(test) else {
+        return;
+    };
+    let mut tables = PageTables::load().expect("loads");
+    let target = tables.bind(std::process::id()).expect("binds");
+    let memory = Memory::new(8);
+    let mut eligible = |index: u64| {
+        let region = memory.region(index);
+        let found = tables.mapping_at(&target, region.start()).expect("finds");
+        let listed = tables.mappings(&target).expect("lists");
+        let here: Vec<_> = found.into_iter().collect();
+        let now = mappings::region_eligible(&here, region);
+        assert_eq!(now, mappings::region_eligible(&listed, region));
+        now
+    };
+    assert_eq!(eligible(3), Ok(()));
+    for mode in [Mode::WriteProtect, Mode::Missing] {
+        let Ok(watcher) = Userfaultfd::open(true) else {
+            return skip(test, "this kernel's userfaultfd can't protect pages");
+        };
+        watcher
+            .register(memory.range(2..4), mode)
+            .expect("registers");
+        assert_eq!(eligible(3), Err(mappings::Ineligible::Userfaultfd));
+        assert_eq!(eligible(5), Ok(()));
+        drop(watcher);
+        assert_eq!(eligible(3), Ok(()));
+    }
+    assert_eq!(
+        tables.mapping_at(&target, 4096).expect("finds"),
+        None,
+        "nothing is mapped at the start"
+    );
+}
+
+#[test]
+fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
+    let test = "a_fill_that_userfaultfd_would_stop_does_not_stop_the_others";
+    let Some(machine) = machine(test) else {
+        return;
+    };
+    let Ok(watcher) = Userfaultfd::open(false) else {
+        return skip(test, "this kernel's userfaultfd can't protect pages");
+    };
+    if settings::read("enabled") == "always" {
+        return skip(test, "faults bring huge pages here, filled or not");
+    }
+    let first = Memory::new(512);
+    let attached = machine.attach(
+        "--fault-ahead on --policy none --cpu 50",
+        std::process::id(),
+    );
+    std::thread::sleep(Duration::from_secs(2));
+    let stream = |memory: &Memory, regions: Range<u64>| {
+        for index in regions {
+            let start = memory.region(index).start();
+            pages(start..start + HUGE_PAGE_BYTES).for_each(|page| memory.write(page, 3));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    stream(&first, 0..4);
+    watcher
+        .register(first.range(21..512), Mode::Missing)
+        .expect("registers");
+    // The next region is never answered for.
+    stream(&first, 4..21);
+    // The filler leaves a core that others want: it may take some streams until one is filled.
+    let filled = until(Duration::from_secs(60), || {
+        let second = Memory::new(256);
+        // Without the filler no huge page comes of these.
+        stream(&second, 0..256);
+        second.huge_regions(second.range(0..256)) > 0
+    });
+    let summary = attached.interrupt();
+    assert!(filled, "{summary}");
+    let asked = watcher.next_fault().expect("reads");
+    assert_eq!(asked, None, "no fill waits for the monitor");
+}
