@@ -16,7 +16,7 @@ use crate::roster::SweepCosts;
 use crate::sampler::{CallTimes, Sampler};
 use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
-use crate::{fragmentation, mappings, system_memory, walk_costs};
+use crate::{fragmentation, mappings, shared_pages, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
     Description, Footprint, LearnedSizes, Machine, MachineError, Promoted, Recovered, Wake,
@@ -325,7 +325,11 @@ impl Machine for LinuxMachine {
             Some(r) if r.present < expected_present - expected_present / 16 => {
                 return Ok(Promoted::Freed);
             }
-            Some(_) => {}
+            Some(r) => {
+                if let Some(pages) = shared_pages::above_limit(process.pid, &r) {
+                    return Ok(Promoted::Shared { pages });
+                }
+            }
         }
         let timed = |took| self.calls.note(took);
         let (result, took) = remote_advice::collapse_insisting(&member.handle, region, timed);

@@ -14,7 +14,7 @@ use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
     Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
-    RecoverySettings, SettingError, WatermarkTable,
+    RecoverySettings, SettingError, SharedRegions, WatermarkTable,
 };
 use promoting::Next;
 use sampling::Sampling;
@@ -34,6 +34,7 @@ pub struct Manager<M> {
     planner: RecoveryPlanner,
     recovered: RecoveredRegions,
     cooldown: Cooldown,
+    shared: SharedRegions,
     huge_limits: HugeLimits,
     promotion_backoff: Backoff,
     /// A promotion that is to be tried again.
@@ -85,6 +86,7 @@ impl<M: Machine> Manager<M> {
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
             cooldown: Cooldown::default(),
+            shared: SharedRegions::default(),
             huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
             postponed: None,
@@ -163,6 +165,8 @@ impl<M: Machine> Manager<M> {
         let is_there = |process| there.contains(&process);
         self.cooldown.retain_processes(is_there);
         self.cooldown.expire(now);
+        self.shared.retain_processes(is_there);
+        self.shared.expire(now);
         self.huge_limits.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.viewing.retain_processes(is_there);
