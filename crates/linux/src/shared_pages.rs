@@ -6,7 +6,9 @@
 use crate::error::LinuxError;
 use crate::pagemap;
 use hawkeye_policy::run_rate::PageBits;
-use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

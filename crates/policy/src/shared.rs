@@ -53,13 +53,7 @@ impl SharedRegions {
     }
 
     /// The region was found to have more than [`MAX_SHARED_PAGES`]: this many.
-    pub fn pass_over(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        pages: u16,
-        now: Duration,
-    ) {
+    pub fn pass_over(&mut self, process: ProcessId, region: RegionAddr, pages: u16, now: Duration) {
         self.cooldown.refuse(process, region, now);
         self.found.insert((process, region), pages);
     }
@@ -147,9 +141,8 @@ mod tests {
         };
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
-        let copied = |regions: &SharedRegions, index| {
-            regions.copied_pages(process(1), region(index))
-        };
+        let copied =
+            |regions: &SharedRegions, index| regions.copied_pages(process(1), region(index));
         let pages = [1, 2, 3, 4].map(|index| copied(&regions, index));
         assert_eq!(pages, [0, 3, MAX_SHARED_PAGES, 0]);
         // Not read: as before. Read again: as it is now. Gone: nothing.
