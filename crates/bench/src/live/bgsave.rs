@@ -42,7 +42,7 @@ struct Trial {
     shared: u64,
 }
 
-/// A limit of 256 MiB, 20 saves of 6 s on each side.
+/// A limit of 256 MiB, 20 saves of 4 s on each side.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -53,7 +53,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Full => Sizes {
             limit_mib: 256,
             runs: 20,
-            save: Duration::from_secs(6),
+            save: Duration::from_secs(4),
         },
     };
     need_bytes(sizes.limit_mib << 20)?;

@@ -28,7 +28,7 @@ struct Sizes {
     time: Duration,
 }
 
-/// 512 MiB between nine processes, and 512 MiB merged, for a minute each.
+/// 512 MiB between nine processes for a minute, and 256 MiB merged for a third of that.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let sizes = match scale {
         Scale::Quick => Sizes {
@@ -38,7 +38,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         },
         Scale::Full => Sizes {
             mib: 512,
-            mergeable_mib: 512,
+            mergeable_mib: 256,
             time: Duration::from_secs(60),
         },
     };
@@ -138,7 +138,7 @@ fn merged(
     wait_until("KSM does not merge", || number(&sharing) >= nearly_all)?;
     let before = number(&sharing);
     let mut least = before;
-    watched(host, &family, policy, sizes.time, || {
+    watched(host, &family, policy, sizes.time / 3, || {
         least = least.min(number(&sharing));
     })?;
     least = least.min(number(&sharing));

@@ -319,13 +319,6 @@ fn overhead_percent(pid: u32) -> f64 {
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
             let estimate = run_rate::estimate(&mut bits, pid, seed).expect("estimates");
-            eprintln!(
-                "{:?} {:?} {} {}",
-                estimate.overhead,
-                estimate.rates,
-                estimate.cpu_cores,
-                estimate.walks.len()
-            );
             estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();
