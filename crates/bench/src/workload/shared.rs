@@ -164,7 +164,13 @@ fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
         tv_sec: 0,
         tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000,
     };
-    while !args.asleep {
+    if args.asleep {
+        loop {
+            // SAFETY: async-signal-safe.
+            unsafe { libc::pause() };
+        }
+    }
+    loop {
         for _ in 0..BATCH / 2 {
             read_word(&family.memory, &mut rng, family.memory.pages());
             let other = family.private.as_ref().unwrap_or(&family.memory);
@@ -174,10 +180,6 @@ fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
             // SAFETY: async-signal-safe; `pause` is ours.
             unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
         }
-    }
-    loop {
-        // SAFETY: async-signal-safe.
-        unsafe { libc::pause() };
     }
 }
 

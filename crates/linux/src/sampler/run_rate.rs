@@ -486,4 +486,45 @@ mod tests {
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
     }
+
+    #[test]
+    fn shared_regions_are_neither_seen_nor_missing() {
+        let region = |n: u64| RegionAddr::containing(n << 21);
+        let mut walks = Walks {
+            windows: 3,
+            regions: [(region(1), (7, 3))].into(),
+            shared: [(region(2), 3)].into(),
+            ..Walks::default()
+        };
+        let mut samples = [1, 2, 3].map(|n| sample(region(n), 20));
+        let applied = walks.apply(&mut samples);
+        assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
+        assert_eq!([1, 2, 3].map(|n| walks.last_seen(region(n))), [3, 3, 0]);
+    }
+
+    #[test]
+    fn pages_that_could_not_be_cleared_are_not_touched() {
+        let region = RegionAddr::containing(1 << 21);
+        let round = Round {
+            regions: Vec::new(),
+            begun: Duration::ZERO,
+            cpu_before: Duration::ZERO,
+            cleared: Duration::ZERO,
+            reads: 0,
+            for_rate: true,
+            shared: [(region, PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]))].into(),
+        };
+        let marks = Marks {
+            at: Duration::ZERO,
+            accessed: PageBits([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
+            present: 512,
+            write_protected: 3,
+            huge: false,
+        };
+        let touched = PageBits([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
+        assert_eq!(round.touched(region, &marks), touched);
+        let other = RegionAddr::containing(2 << 21);
+        assert_eq!(round.touched(other, &marks), marks.accessed);
+    }
 }
