@@ -9,7 +9,6 @@ use super::redis_server::RedisServer;
 use super::report::{Report, median};
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, Watermarks};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -111,7 +110,13 @@ fn settings() -> Result<Settings, BenchError> {
 fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> {
     let limit_bytes = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-bgsave", limit_bytes)?;
-    let mut server = RedisServer::start("bgsave", |command| group.around(&command))?;
+    let folder = std::env::temp_dir();
+    let file = format!("hawkeye-bench-{}.rdb", std::process::id());
+    let mut server = RedisServer::start("bgsave", |mut command| {
+        command.arg("--dir").arg(&folder);
+        command.args(["--dbfilename", &file]);
+        group.around(&command)
+    })?;
     let wanted_bytes = limit_bytes * FULL_PERCENT / 100;
     let mut keys = 0;
     while group.used_bytes()? < wanted_bytes {
@@ -122,9 +127,6 @@ fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> 
     }
     let delay_us = sizes.save.as_micros() as u64 / keys.max(1);
     server.configure("rdb-key-save-delay", &delay_us.to_string())?;
-    server.configure("dir", &std::env::temp_dir().to_string_lossy())?;
-    let file = format!("hawkeye-bench-{}.rdb", std::process::id());
-    server.configure("dbfilename", &file)?;
     let mut trial = Trial {
         full_percent: group.used_bytes()? as f64 * 100.0 / limit_bytes as f64,
         ..Trial::default()
@@ -149,7 +151,7 @@ fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> 
     trial.lived = saved? && !server.is_gone();
     trial.peak_bytes = group.peak_bytes()?;
     drop(server);
-    let _ = std::fs::remove_file(Path::new(&std::env::temp_dir()).join(file));
+    let _ = std::fs::remove_file(folder.join(file));
     Ok(trial)
 }
 
