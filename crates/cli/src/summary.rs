@@ -34,6 +34,8 @@ pub struct Summary {
     pub fill_cpu_s: f64,
     /// Candidates passed over because their owner was freeing them.
     pub freed_candidates: u64,
+    /// Candidates passed over because other processes share their pages.
+    pub shared_candidates: u64,
     /// Huge pages searched for zero pages.
     pub scanned: u64,
     /// Sampling windows.

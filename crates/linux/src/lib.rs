@@ -35,6 +35,7 @@ mod reports;
 pub mod roster;
 pub mod sampler;
 pub mod scheduled;
+pub mod shared_pages;
 mod sizing;
 pub mod stop;
 pub mod surroundings;

@@ -16,7 +16,7 @@ use crate::sampler::{Sampler, Slice};
 use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
 use crate::target_call::TargetCalls;
-use crate::{fragmentation, mappings, system_memory, walk_costs};
+use crate::{fragmentation, mappings, shared_pages, system_memory, walk_costs};
 use hawkeye_manager::config::CounterEvents;
 use hawkeye_manager::{
     Description, Footprint, LatePromotion, LearnedSizes, Machine, MachineError, NotAnswering,
@@ -426,7 +426,11 @@ impl Machine for LinuxMachine {
             Some(r) if r.present < expected_present - expected_present / 16 => {
                 return Ok(Promoted::Freed);
             }
-            Some(_) => {}
+            Some(r) => {
+                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
+                    return Ok(Promoted::Shared { pages });
+                }
+            }
         }
         let eligible = self.sampler.still_eligible(member, region);
         if !eligible.map_err(|error| error.for_process(process))? {

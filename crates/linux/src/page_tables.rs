@@ -43,6 +43,8 @@ pub struct Marks {
     pub accessed: PageBits,
     /// Base pages with memory of their own (0-512).
     pub present: u16,
+    /// Of these, the ones that a write would fault on: other processes may map them too.
+    pub write_protected: u16,
     /// Whether it is one huge page.
     pub huge: bool,
 }
@@ -391,6 +393,7 @@ impl PageTables {
                 at: Duration::from_nanos(m.at_ns),
                 accessed: PageBits(m.accessed),
                 present: m.present,
+                write_protected: m.write_protected,
                 huge: m.huge != 0,
             })
         });
@@ -434,6 +437,7 @@ fn sample(r: &types::region_record) -> RegionSample {
         runs: r.runs,
         written: r.written,
         zero_mapped: r.zero_mapped,
+        maybe_shared: r.write_protected,
         swapped: r.swapped,
         order: PageOrder::of_region(r.huge != 0),
         walks_per_s: 0,

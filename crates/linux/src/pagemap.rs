@@ -74,15 +74,14 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
         for start in (range.start..range.end).step_by(HUGE_PAGE_BYTES as usize) {
             file.read_exact_at(&mut bytes, start / BASE_PAGE_BYTES * 8)
                 .map_err(LinuxError::file("reading", &path))?;
-            let entries = bytes
-                .chunks_exact(8)
-                .map(|e| u64::from_ne_bytes(e.try_into().expect("chunks of 8 bytes")));
-            let mut sample = count(RegionAddr::containing(start), entries, zero_frame());
+            let region = RegionAddr::containing(start);
+            let mut sample = count(region, entries(&bytes), zero_frame());
             if sample.is_huge() {
                 let kind = kind_of_run(first_frame(&bytes));
                 sample.order = PageOrder::of_region(kind != Run::BasePages);
                 if kind == Run::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
+                    sample.maybe_shared = 0;
                     (sample.accessed, sample.runs) = (0, 0);
                 }
             }
@@ -92,6 +91,18 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
         }
     }
     Ok(found)
+}
+
+/// The entries of a part of a page map, one for each base page.
+pub(crate) fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let entries = bytes.chunks_exact(8);
+    entries.map(|e| u64::from_ne_bytes(e.try_into().expect("chunks of 8 bytes")))
+}
+
+/// Whether an entry is a page that another process maps too. Every process maps the zero page: that is none.
+pub(crate) fn is_shared(entry: u64) -> bool {
+    let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
+    shared && Some(entry & FRAME) != zero_frame()
 }
 
 fn first_frame(entries: &[u8]) -> u64 {
@@ -189,6 +200,7 @@ fn count(
         runs: u16::from(present > 0),
         written,
         zero_mapped,
+        maybe_shared: present - written,
         swapped,
         order: PageOrder::of_region(aligned && contiguous == PAGES_PER_REGION),
         walks_per_s: 0,
@@ -294,6 +306,19 @@ mod tests {
             (sample.present, sample.swapped, sample.is_huge()),
             (502, 10, false)
         );
+    }
+
+    #[test]
+    fn pages_that_others_map_too_are_shared_exactly() {
+        let entries = (0..512).map(|i| match i {
+            0..100 => PRESENT | EXCLUSIVE | (1000 + i),
+            100..107 => PRESENT | (1000 + i),
+            107..200 => PRESENT | 7,
+            200..210 => SWAPPED,
+            _ => 0,
+        });
+        let sample = count(region(), entries, Some(7));
+        assert_eq!((sample.present, sample.maybe_shared), (107, 7));
     }
 
     #[test]

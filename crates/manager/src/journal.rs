@@ -37,6 +37,8 @@ pub struct Totals {
     pub scanned: u64,
     /// Candidates passed over because their owner was freeing them.
     pub freed: u64,
+    /// Candidates passed over because other processes share their pages.
+    pub shared: u64,
     /// Sampling windows read.
     pub samples: u64,
     /// Refusals by error name.
@@ -93,6 +95,7 @@ impl Journal {
             }
             Event::Refused { errno, .. } => *self.totals.errors.entry(errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
+            Event::Shared { .. } => self.totals.shared += 1,
             Event::Recovered { bytes, .. } => {
                 self.totals.split += 1;
                 self.totals.recovered_bytes += bytes;

@@ -116,6 +116,12 @@ pub enum Promoted {
     Freed,
     /// It is huge already, or no longer a region of an eligible mapping.
     NotCandidate,
+    /// More of its base pages than [`MAX_SHARED_PAGES`](hawkeye_policy::MAX_SHARED_PAGES) are mapped
+    /// by other processes too, copy-on-write or merged: left alone, because a promotion copies them.
+    Shared {
+        /// Base pages that are.
+        pages: u16,
+    },
 }
 
 /// Result of looking for zero-filled base pages in a huge page.
@@ -254,6 +260,7 @@ pub trait Machine {
 
     /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`], unless fewer than
     /// `expected_present` base pages are left in it. A page of several regions begins at this one.
+    /// Regions with many shared pages are left alone, by how things stand at the call.
     fn promote(
         &mut self,
         process: ProcessId,

@@ -16,7 +16,7 @@ use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
     Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
-    RecoverySettings, SettingError, WatermarkTable,
+    RecoverySettings, SettingError, SharedRegions, WatermarkTable,
 };
 use looking::Look;
 use promoting::Next;
@@ -38,6 +38,7 @@ pub struct Manager<M> {
     planner: RecoveryPlanner,
     recovered: RecoveredRegions,
     cooldown: Cooldown,
+    shared: SharedRegions,
     huge_limits: HugeLimits,
     promotion_backoff: Backoff,
     /// A promotion that is to be tried again.
@@ -97,6 +98,7 @@ impl<M: Machine> Manager<M> {
             planner: RecoveryPlanner::new(recovery),
             recovered: RecoveredRegions::new(settings.bloat),
             cooldown: Cooldown::default(),
+            shared: SharedRegions::default(),
             huge_limits: HugeLimits::default(),
             promotion_backoff: Backoff::new(BackoffSettings::default()),
             postponed: None,

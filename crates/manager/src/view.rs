@@ -115,6 +115,9 @@ pub struct StatusTotals {
     pub scanned: u64,
     /// Candidates passed over because their owner was freeing them.
     pub freed: u64,
+    /// Candidates passed over because other processes share their pages.
+    #[serde(default)]
+    pub shared: u64,
     /// Samples read.
     pub samples: u64,
     /// Refusals by error name.
@@ -225,6 +228,9 @@ pub struct SampleStatus {
     pub candidates: u64,
     /// Of these, refused by the kernel and left alone for a while.
     pub cooling_down: u64,
+    /// Of these, left alone for a while because other processes share their pages.
+    #[serde(default)]
+    pub shared: u64,
     /// Of these, split by recovery and not to be promoted until they are populated and used.
     pub recovered: u64,
     /// Of these, not accessed in the last window.
@@ -284,6 +290,13 @@ pub enum RegionState {
         #[serde(default)]
         errno: Option<String>,
     },
+    /// Other processes share its pages, which a promotion would copy.
+    Shared {
+        /// Base pages that they share.
+        pages: u16,
+        /// It is looked at again in so much time.
+        remaining_s: f64,
+    },
     /// Recovery split it.
     Recovered,
     /// It was not accessed in the last window.
@@ -309,6 +322,10 @@ impl fmt::Display for RegionState {
                 }
                 write!(f, ": left alone for {remaining_s:.0} s more")
             }
+            Self::Shared { pages, remaining_s } => write!(
+                f,
+                "other processes share {pages} of its base pages, which a promotion would copy: looked at again in {remaining_s:.0} s"
+            ),
             Self::Recovered => {
                 f.write_str("recovery has split it: it stays so until it is populated and used")
             }

@@ -29,6 +29,7 @@ pub mod recovery;
 pub mod rules;
 pub mod run_rate;
 pub mod selection;
+pub mod shared;
 pub mod sizes;
 pub mod terms;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
 pub use selection::Selection;
+pub use shared::{MAX_SHARED_PAGES, SharedRegions};
 pub use terms::Terms;
 pub use watermarks::{
     Assessment, Hold, MemoryGuard, RecoverFrom, Scope, Shortage, WatermarkTable, Watermarks,

@@ -40,6 +40,10 @@ pub struct RegionSample {
     pub written: u16,
     /// Base pages mapped to the shared zero page.
     pub zero_mapped: u16,
+    /// Of the pages present, those that other processes may map too, copy-on-write or merged: a
+    /// promotion copies them. An upper limit: pages that are write-protected for other reasons count.
+    #[serde(default)]
+    pub maybe_shared: u16,
     /// Base pages swapped out or otherwise not present but not empty.
     pub swapped: u16,
     /// The size of the pages that map it, or most of what is present; [`PageOrder::HUGE`] or more where one page
@@ -60,6 +64,7 @@ impl RegionSample {
             runs: 0,
             written: 0,
             zero_mapped: 0,
+            maybe_shared: 0,
             swapped: 0,
             order: PageOrder::BASE,
             walks_per_s: 0,

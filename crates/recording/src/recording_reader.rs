@@ -155,6 +155,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
                 runs: pages(column!("accessed_runs"))?,
                 written: pages(column!("written_pages"))?,
                 zero_mapped: pages(column!("zero_pages"))?,
+                maybe_shared: 0,
                 swapped: pages(column!("swapped_pages"))?,
                 walks_per_s: table.int(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
             },

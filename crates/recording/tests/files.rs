@@ -34,6 +34,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
             runs: pages / 4,
             written: pages / 3,
             zero_mapped: 512 - pages,
+            maybe_shared: 0,
             swapped: 0,
             order: PageOrder::of_region(pages == 512),
             walks_per_s: n as u32 * 7,

@@ -52,7 +52,7 @@ pub use bits::PageBits;
 pub use change::Change;
 pub use costs::Costs;
 pub use error::{BrokenInvariant, SimError};
-pub use machine::SimMachine;
+pub use machine::{SharedPages, SimMachine};
 pub use process::{End, Ended, SimProcess};
 pub use spec::{Backing, Ends, MachineSpec, Part, ProcessSpec};
 pub use tuning::Tuning;

@@ -5,7 +5,7 @@ use crate::costs::Costs;
 use crate::error::SimError;
 use crate::process::{End, SimProcess};
 use crate::spec::{MachineSpec, ProcessSpec};
-use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId};
+use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -23,8 +23,19 @@ pub struct SimMachine {
     pub(crate) fmfi: Option<f64>,
     /// Limits by name, in bytes.
     pub(crate) groups: BTreeMap<String, u64>,
+    /// Pages that are shared with processes which the machine does not simulate.
+    pub(crate) shared: BTreeMap<(ProcessId, RegionAddr), SharedPages>,
     pub(crate) manager_cpu: Duration,
     pub(crate) longest_call: Duration,
+}
+
+/// Base pages of a region that processes share (each 0-512).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedPages {
+    /// Write-protected: what samples show.
+    pub maybe_shared: u16,
+    /// Of these, shared indeed: what a promotion finds.
+    pub shared: u16,
 }
 
 /// Pid of the first process.
@@ -49,6 +60,7 @@ impl SimMachine {
             pressure_percent: Some(0.0),
             fmfi: Some(0.0),
             groups: BTreeMap::new(),
+            shared: BTreeMap::new(),
             manager_cpu: Duration::ZERO,
             longest_call: Duration::ZERO,
         })
@@ -68,6 +80,12 @@ impl SimMachine {
         }
         self.groups.insert(name.to_owned(), limit_bytes);
         Ok(())
+    }
+
+    /// From now on so many pages of a region of a process are shared with others. They share their memory with processes outside of
+    /// the simulation: figures of memory stay.
+    pub fn share(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPages) {
+        self.shared.insert((process, region), pages);
     }
 
     /// Gives the machine a process, which starts when it arrives (at once, if that is past). One that

@@ -6,9 +6,9 @@ use hawkeye_manager::{
     Footprint, Machine, MachineError, NO_HUGE_PAGE, Progress, Promoted, Recovered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MemoryState, MemoryUse, Needs,
-    OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, Scope,
+    BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryState,
+    MemoryUse, Needs, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
+    ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
@@ -59,6 +59,10 @@ impl SimMachine {
         };
         if region.present.count() < expected_present {
             return Ok(Promoted::Freed);
+        }
+        let shared = self.shared.get(&(id, address));
+        if let Some(pages) = shared.map(|it| it.shared).filter(|n| *n > MAX_SHARED_PAGES) {
+            return Ok(Promoted::Shared { pages });
         }
         // The new frame is there before the old pages are given back.
         if self.room(None) < HUGE_PAGE_BYTES {
@@ -193,7 +197,7 @@ impl Machine for SimMachine {
         let costs = self.spec.costs;
         let sampled = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
         sampled.update_bits();
-        let regions = sampled.walk(sampled.cleared);
+        let mut regions = sampled.walk(sampled.cleared);
         let overhead = sampled.overhead_percent(&costs);
         let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
         let (terms, arrived) = (sampled.terms, sampled.arrives);
@@ -202,6 +206,10 @@ impl Machine for SimMachine {
         } else {
             CoverageSource::Population
         };
+        for region in &mut regions {
+            let pages = self.shared.get(&(process, region.region));
+            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
+        }
         let huge = regions.iter().filter(|region| region.is_huge()).count() as u64;
         let base = regions.len() as u64 - huge;
         // Done in short slices: not one long call.

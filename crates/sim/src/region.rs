@@ -110,6 +110,7 @@ impl Region {
             // Whatever is present was written at least once, if by the kernel.
             written: present,
             zero_mapped: self.zero_mapped.count(),
+            maybe_shared: 0,
             swapped: 0,
             order: PageOrder::of_region(self.huge),
             walks_per_s: 0,

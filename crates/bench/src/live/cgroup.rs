@@ -12,6 +12,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct MemoryCgroup {
     path: PathBuf,
+    version: CgroupVersion,
 }
 
 impl MemoryCgroup {
@@ -27,7 +28,7 @@ impl MemoryCgroup {
             memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(failed)?;
-        let group = Self { path };
+        let group = Self { path, version };
         let (limit, swap, most_swap) = match version {
             CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
             // Memory and swap together.
@@ -42,6 +43,34 @@ impl MemoryCgroup {
         // Without swap accounting there is no such file.
         let _ = write(swap, most_swap);
         Ok(group)
+    }
+
+    /// Memory in use in it.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn used_bytes(&self) -> Result<u64, BenchError> {
+        self.read_bytes(match self.version {
+            CgroupVersion::V2 => "memory.current",
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+        })
+    }
+
+    /// The most memory that was ever in use in it.
+    ///
+    /// # Errors
+    /// The kernel does not say (version 2 before Linux 5.19).
+    pub fn peak_bytes(&self) -> Result<u64, BenchError> {
+        self.read_bytes(match self.version {
+            CgroupVersion::V2 => "memory.peak",
+            CgroupVersion::V1 => "memory.max_usage_in_bytes",
+        })
+    }
+
+    fn read_bytes(&self, file: &str) -> Result<u64, BenchError> {
+        let text = fs::read_to_string(self.path.join(file)).ok();
+        let bytes = text.and_then(|text| text.trim().parse().ok());
+        bytes.ok_or_else(|| BenchError::Impossible(format!("the cgroup has no {file}")))
     }
 
     /// A command that runs `program` in the cgroup.

@@ -1,6 +1,7 @@
 //! Experiments on the running kernel. Every figure is measured beside what it is compared with, in
 //! the same run; nothing in here decides whether a figure is good enough.
 
+pub mod bgsave;
 pub mod bloat;
 mod cgroup;
 pub mod collapse;
@@ -31,6 +32,7 @@ mod redis_server;
 pub mod report;
 pub mod run_rate;
 pub mod sampling;
+pub mod shared_memory;
 pub mod small_pages;
 pub mod steady;
 pub mod systems;
@@ -66,7 +68,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 25] = [
+pub const EXPERIMENTS: [Experiment; 27] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -96,6 +98,16 @@ pub const EXPERIMENTS: [Experiment; 25] = [
         name: "container",
         shows: "a container bloated to its limit: killed or recovered, by how fast it grows",
         run: container::run,
+    },
+    Experiment {
+        name: "bgsave",
+        shows: "Redis saving by a forked child in a container that is nearly full: killed or not, and its peak memory",
+        run: bgsave::run,
+    },
+    Experiment {
+        name: "shared-memory",
+        shows: "memory of forked workers and pages merged by KSM, by policy",
+        run: shared_memory::run,
     },
     Experiment {
         name: "small-pages",

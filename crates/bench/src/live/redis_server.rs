@@ -154,6 +154,54 @@ impl RedisServer {
             .ok_or_else(|| BenchError::Impossible("redis-benchmark printed no figure".into()))
     }
 
+    /// Sets one of its parameters.
+    ///
+    /// # Errors
+    /// The server is gone, or does not know it.
+    pub fn configure(&self, name: &str, value: &str) -> Result<(), BenchError> {
+        let said = self.cli(&["CONFIG", "SET", name, value])?;
+        if said.trim() == "OK" {
+            return Ok(());
+        }
+        let said = said.trim();
+        Err(BenchError::Impossible(format!(
+            "Redis refused to set {name}: {said:?}"
+        )))
+    }
+
+    /// Forks a child that writes all data to a file.
+    ///
+    /// # Errors
+    /// The server is gone, or can't fork.
+    pub fn begin_save(&self) -> Result<(), BenchError> {
+        let said = self.cli(&["BGSAVE"])?;
+        if said.contains("started") {
+            return Ok(());
+        }
+        let said = said.trim();
+        Err(BenchError::Impossible(format!(
+            "Redis refused to save: {said:?}"
+        )))
+    }
+
+    /// Whether such a child is at work.
+    ///
+    /// # Errors
+    /// `redis-cli` can't be run.
+    pub fn is_saving(&self) -> Result<bool, BenchError> {
+        let said = self.cli(&["INFO", "persistence"])?;
+        Ok(said.contains("rdb_bgsave_in_progress:1"))
+    }
+
+    /// Whether the last such child wrote all.
+    ///
+    /// # Errors
+    /// `redis-cli` can't be run.
+    pub fn last_save_succeeded(&self) -> Result<bool, BenchError> {
+        let said = self.cli(&["INFO", "persistence"])?;
+        Ok(said.contains("rdb_last_bgsave_status:ok"))
+    }
+
     /// Its memory now.
     ///
     /// # Errors

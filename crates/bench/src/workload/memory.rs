@@ -84,6 +84,11 @@ impl Mapping {
         self.advise(0, bytes, libc::MADV_HUGEPAGE)
     }
 
+    /// Lets KSM merge its pages with equal ones.
+    pub(crate) fn mergeable(&mut self) -> Result<(), MemoryError> {
+        self.advise(0, self.bytes, libc::MADV_MERGEABLE)
+    }
+
     /// Maps private memory that never becomes huge.
     pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
         let mapping = map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;

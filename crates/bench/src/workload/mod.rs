@@ -19,6 +19,7 @@ mod patterned;
 mod process;
 mod protocol;
 mod rng;
+mod shared;
 mod storm;
 mod torture;
 mod touch;
@@ -34,6 +35,7 @@ pub use handle::{HandleError, Workload};
 pub use memory::Pages;
 pub use one_tib::OneTibArgs;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
+pub use shared::SharedArgs;
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
 pub use touch::{Order as TouchOrder, TouchArgs};
@@ -77,6 +79,8 @@ pub enum WorkloadCommand {
     ForkStorm(ForkStormArgs),
     /// Many small processes, some of which end and are replaced each second.
     Crowd(CrowdArgs),
+    /// Memory that processes share: forked workers that read it copy-on-write, or pages that KSM merges.
+    Shared(SharedArgs),
     /// Asks a running Redis or memcached for random keys that it has stored there, or times single answers.
     Ask(AskArgs),
     /// Fragments free memory to a target, and holds it so until told to end.
@@ -109,6 +113,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
         WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
+        WorkloadCommand::Shared(args) => shared::shared(args, &mut console),
         WorkloadCommand::Ask(args) => client::ask(args, &mut console),
         WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
         WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),

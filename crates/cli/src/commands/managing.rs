@@ -258,6 +258,7 @@ impl Session {
             filled_ahead_bytes: filled.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: filled.cpu.as_secs_f64(),
             freed_candidates: totals.freed,
+            shared_candidates: totals.shared,
             scanned: totals.scanned,
             samples: totals.samples,
             errors: totals.errors,

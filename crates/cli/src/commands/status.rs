@@ -71,6 +71,11 @@ impl fmt::Display for Text<'_> {
             words::count(totals.samples),
         );
         row(f, "done", &done)?;
+        if totals.shared > 0 {
+            let shared = words::count(totals.shared);
+            let text = format!("{shared} times a region was passed over: others share its pages");
+            row(f, "shared", &text)?;
+        }
         if let Some(fill) = &self.0.fill {
             let filled = format!(
                 "{} before it was touched, in {:.2} s of CPU; {} at most not touched yet, {} in vain",

@@ -237,6 +237,10 @@ fn regions(sample: &SampleStatus) -> String {
             "refused by the kernel and left alone for a while",
         ),
         (
+            sample.shared,
+            "left alone because other processes share their pages",
+        ),
+        (
             sample.recovered,
             "split by recovery and kept so until they are used",
         ),

@@ -128,6 +128,11 @@ impl Snapshot {
             totals.freed,
         )?;
         metrics.counter(
+            ("shared_candidates", None),
+            "Candidates passed over because other processes share their pages.",
+            totals.shared,
+        )?;
+        metrics.counter(
             ("samples", None),
             "Samples of processes read.",
             totals.samples,

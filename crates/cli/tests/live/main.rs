@@ -17,6 +17,7 @@ mod run;
 mod safety;
 mod sampling;
 mod settings;
+mod shared_memory;
 mod small_pages;
 mod targets;
 mod top;

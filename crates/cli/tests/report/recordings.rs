@@ -67,6 +67,7 @@ fn rows(window: u64) -> Vec<Row> {
                     runs: 9,
                     written: 0,
                     zero_mapped: 0,
+                    maybe_shared: 0,
                     swapped: 0,
                     order: PageOrder::of_region(is_huge(n)),
                     walks_per_s: 100 * n as u32,

@@ -40,8 +40,9 @@ struct region_record {
 	u16 written;
 	u16 zero_mapped;
 	u16 swapped;
+	u16 write_protected;	/* of those present: a write would fault, as in memory that is shared copy-on-write */
 	u8 huge;
-	u8 pad[3];
+	u8 pad;
 };
 
 /* Output of `walk`. */
@@ -66,9 +67,10 @@ struct region_marks {
 	u64 at_ns;		/* out: when it was read, CLOCK_MONOTONIC */
 	u64 accessed[8];	/* out: one bit a base page; all or none for a huge page */
 	u16 present;		/* out: base pages with memory of their own */
+	u16 write_protected;	/* out: of these, the ones that a write would fault on */
 	u8 huge;		/* out */
 	u8 read;		/* out: it could be read, and did not change meanwhile */
-	u32 pad;
+	u16 pad;
 };
 
 /* Input and output of `scan_zeros`. */

@@ -4,7 +4,9 @@ use crate::error::LinuxError;
 use crate::mappings::vm;
 use crate::process::{ProcessHandle, ProcessMemory};
 use crate::remote_advice;
-use hawkeye_policy::RegionAddr;
+use crate::shared_pages::SharedPages;
+use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
+use nix::errno::Errno;
 
 /// How a region is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,8 @@ impl FillMethod {
 /// Fills a region that nobody has touched: 2 MiB are zeroed, here and now.
 ///
 /// # Errors
-/// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch; what
-/// [`remote_advice::collapse`] says.
+/// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch,
+/// `EEXIST` its owner has written to it and shares it with a child; what [`remote_advice::collapse`] says.
 pub fn fill(
     process: &ProcessHandle,
     region: RegionAddr,
@@ -44,8 +46,24 @@ pub fn fill(
     ProcessMemory::open(process)?.read(region.start(), &mut [0])?;
     match method {
         FillMethod::Read => Ok(()),
-        FillMethod::Collapse => remote_advice::collapse(process, region),
+        FillMethod::Collapse => {
+            refuse_shared(process.id.pid, region)?;
+            remote_advice::collapse(process, region)
+        }
     }
+}
+
+/// The region was empty a moment ago. If its owner has written to it and forked since, a collapse
+/// would copy what both share.
+fn refuse_shared(pid: u32, region: RegionAddr) -> Result<(), LinuxError> {
+    let shared = SharedPages::open(pid)?.in_region(region)?;
+    if shared.count() <= MAX_SHARED_PAGES {
+        return Ok(());
+    }
+    Err(LinuxError::Call {
+        call: "filling a region that is shared by now",
+        errno: Errno::EEXIST,
+    })
 }
 
 #[cfg(test)]
@@ -53,16 +71,52 @@ mod tests {
     use super::*;
     use crate::userfaultfd::{Mode, Userfaultfd};
     use hawkeye_policy::HUGE_PAGE_BYTES;
-    use nix::errno::Errno;
     use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
-    use nix::unistd::Pid;
+    use nix::unistd::{ForkResult, Pid, fork, pause};
     use std::ffi::c_void;
+    use std::num::NonZeroUsize;
     use std::process::Command;
     use std::ptr::NonNull;
     use std::sync::mpsc;
     use std::time::Duration;
+
+    #[test]
+    fn what_a_fork_shares_meanwhile_is_not_filled() {
+        let bytes = NonZeroUsize::new(2 * HUGE_PAGE_BYTES as usize).expect("it is not zero");
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let memory = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) };
+        let memory = memory.expect("maps");
+        let start = (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES);
+        let region = RegionAddr::containing(start);
+        let pid = std::process::id();
+        assert!(refuse_shared(pid, region).is_ok(), "it is empty");
+        let offset = start as usize - memory.as_ptr() as usize;
+        // SAFETY: the second half of the mapping at the latest, to which no reference exists.
+        unsafe {
+            let first = memory.cast::<u8>().add(offset);
+            first.write_bytes(1, HUGE_PAGE_BYTES as usize);
+        }
+        assert!(refuse_shared(pid, region).is_ok(), "it is private");
+        // SAFETY: the child only waits for a signal.
+        let child = match unsafe { fork() }.expect("forks") {
+            ForkResult::Child => loop {
+                pause();
+            },
+            ForkResult::Parent { child } => child,
+        };
+        let process = ProcessHandle::open(pid).expect("opens");
+        let filled = fill(&process, region, FillMethod::Collapse);
+        kill(child, Signal::SIGKILL).expect("kills");
+        waitpid(child, None).expect("waits");
+        let errno = filled.expect_err("it is shared").errno();
+        assert_eq!(errno, Some(Errno::EEXIST));
+        assert!(refuse_shared(pid, region).is_ok(), "the child has ended");
+        // SAFETY: the mapping made above, to which no reference is left.
+        unsafe { munmap(memory, bytes.get()) }.expect("unmaps");
+    }
 
     #[test]
     fn who_gets_huge_pages_at_faults_is_read() {

@@ -4,15 +4,18 @@
 use super::{AccessBits, Member};
 use crate::error::LinuxError;
 use crate::mappings;
-use crate::page_tables::{Detail, PageTables, Target};
+use crate::page_tables::{Detail, Marks, PageTables, Target};
 use crate::process;
 use crate::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
-    Estimate, Estimator, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES, WalkCosts,
+    Estimate, Estimator, PageBits, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES,
+    WalkCosts,
 };
-use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
+use hawkeye_policy::{
+    Identity, MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample, Terms,
+};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -27,6 +30,28 @@ pub struct Probing {
     round: Option<Round>,
     /// How many there are to be probed, in as many windows as it takes.
     regions: usize,
+    /// Those that a look found to be shared, and how many it found not to be.
+    shared: HashSet<RegionAddr>,
+    shared_base: Looked,
+    shared_huge: Looked,
+}
+
+/// Regions of a kind that were looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looked {
+    all: u64,
+    shared: u64,
+}
+
+impl Looked {
+    fn note(&mut self, shared: bool) {
+        self.all += 1;
+        self.shared += u64::from(shared);
+    }
+
+    fn share(self) -> f64 {
+        self.shared as f64 / self.all.max(1) as f64
+    }
 }
 
 /// What probing has shown of a process, window by window.
@@ -41,6 +66,8 @@ pub struct Walks {
     /// Page walks per second by region, and the window that showed them. Large processes are not probed
     /// whole in one window.
     regions: HashMap<RegionAddr, (u32, u64)>,
+    /// Regions that other processes share, and the window that showed it. Nothing is known of their walks.
+    shared: HashMap<RegionAddr, u64>,
     windows: u64,
     /// When CPU time was last looked at, and how much it was.
     cpu: Option<(Duration, Duration)>,
@@ -87,31 +114,44 @@ impl Walks {
             return false;
         };
         let all = probing.regions;
+        let shared = probing.shared.clone();
         let estimate = probing.finish(costs);
         self.windows += 1;
         let window = self.windows;
-        let whole = all.div_ceil(estimate.walks.len().max(1)) as u64;
+        let looked_at = estimate.walks.len() + shared.len();
+        let whole = all.div_ceil(looked_at.max(1)) as u64;
         let remembered = REMEMBERED_WINDOWS.max(2 * whole);
         self.overhead = estimate.overhead;
         self.cpu_cores = Some(estimate.cpu_cores);
         self.regions
-            .retain(|_, (_, seen)| *seen + remembered > window);
+            .retain(|region, (_, seen)| *seen + remembered > window && !shared.contains(region));
+        self.shared.retain(|_, seen| *seen + remembered > window);
+        self.shared
+            .extend(shared.iter().map(|region| (*region, window)));
         let new = estimate.walks.into_iter();
         let new = new.map(|walks| (walks.region, (walks.expected_per_s, window)));
-        self.regions.extend(new);
+        for (region, walks) in new {
+            self.shared.remove(&region);
+            self.regions.insert(region, walks);
+        }
         true
     }
 
     /// The window that last showed a region; 0 for none.
     pub fn last_seen(&self, region: RegionAddr) -> u64 {
-        self.regions.get(&region).map_or(0, |(_, window)| *window)
+        let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
+        let shared = self.shared.get(&region).copied().unwrap_or(0);
+        walks.max(shared)
     }
 
     /// Puts what is known into a sample's regions. What was not touched until now, long after the look at it, has no walks, whatever is to be
     /// expected of such as it.
     pub fn apply(&mut self, regions: &mut [RegionSample]) -> Applied {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
-        for sample in regions.iter_mut().filter(|sample| sample.present > 0) {
+        let shared = &self.shared;
+        let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
+        let present = regions.iter_mut().filter(|sample| sample.present > 0);
+        for sample in present.filter(private) {
             base += u64::from(!sample.is_huge());
             let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
@@ -156,6 +196,57 @@ struct Round {
     cleared: Duration,
     reads: usize,
     for_rate: bool,
+    /// Pages of these regions that others map too: their bits could not be cleared.
+    shared: HashMap<RegionAddr, PageBits>,
+}
+
+impl Round {
+    /// Finds out which pages were shared at the clear, now that they were read for the first time: `MADV_COLD` passes over them
+    /// (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), and they would seem to be touched at once. Regions with many of
+    /// them are dropped; they are told to `looked`, with whether they are.
+    fn find_shared(
+        &mut self,
+        process: ProcessId,
+        calls: &mut TargetCalls,
+        found: &mut Vec<Option<Marks>>,
+        mut looked: impl FnMut(RegionAddr, &Marks, bool),
+    ) {
+        let mut kept = Vec::with_capacity(self.regions.len());
+        let regions = std::mem::take(&mut self.regions);
+        for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
+            if let Some(it) = &marks {
+                let shared = if it.write_protected == 0 {
+                    Some(PageBits::default())
+                } else {
+                    calls.shared_pages(process, region).ok()
+                };
+                // What can't be read may be shared.
+                let pages = shared.map_or(it.write_protected, |pages| pages.count());
+                let many = pages > MAX_SHARED_PAGES;
+                looked(region, it, many);
+                if many {
+                    continue;
+                }
+                if let Some(pages) = shared.filter(|pages| pages.count() > 0) {
+                    self.shared.insert(region, pages);
+                }
+            }
+            kept.push((region, cleared));
+            found.push(marks);
+        }
+        self.regions = kept;
+    }
+
+    /// Touched pages without those that could not be cleared.
+    fn touched(&self, region: RegionAddr, marks: &Marks) -> PageBits {
+        let mut touched = marks.accessed;
+        if let Some(shared) = self.shared.get(&region) {
+            for (word, shared) in touched.0.iter_mut().zip(shared.0) {
+                *word &= !shared;
+            }
+        }
+        touched
+    }
 }
 
 impl Probing {
@@ -185,6 +276,9 @@ impl Probing {
             regions: all.len(),
             probe: Probe::new(all, settings, seed, seen),
             round: None,
+            shared: HashSet::new(),
+            shared_base: Looked::default(),
+            shared_huge: Looked::default(),
         }
     }
 
@@ -222,9 +316,23 @@ impl Probing {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let found = calls.time(|| tables.read_marks(target, &addresses)).0?;
+            let mut found = calls.time(|| tables.read_marks(target, &addresses)).0?;
             let wall = monotonic().saturating_sub(round.begun);
-            let cpu = process::cpu_time(member.handle.id.pid)?.saturating_sub(round.cpu_before);
+            let id = member.handle.id;
+            let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
+            if round.reads == 0 {
+                round.find_shared(id, calls, &mut found, |region, marks, shared| {
+                    if shared {
+                        self.shared.insert(region);
+                    }
+                    let kind = if marks.huge {
+                        &mut self.shared_huge
+                    } else {
+                        &mut self.shared_base
+                    };
+                    kind.note(shared);
+                });
+            }
             let marks: Vec<RegionMarks> = round
                 .regions
                 .iter()
@@ -235,17 +343,18 @@ impl Probing {
                         region: *region,
                         huge: marks.huge,
                         exposed: marks.at.saturating_sub(*cleared),
-                        touched: marks.accessed,
+                        touched: round.touched(*region, &marks),
                     })
                 })
                 .collect();
             let touched = self.estimator.read(&marks, cpu, wall);
             if Probe::seen_enough(round.reads, touched, round.regions.len()) {
                 if !self.estimator.end_round(round.for_rate) {
-                    self.probe.again(RoundPlan {
-                        regions: addresses,
-                        for_rate: round.for_rate,
-                    });
+                    let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+                    let for_rate = round.for_rate;
+                    if !regions.is_empty() {
+                        self.probe.again(RoundPlan { regions, for_rate });
+                    }
                 }
                 self.round = None;
             } else {
@@ -255,7 +364,9 @@ impl Probing {
     }
 
     /// What was found.
-    pub fn finish(self, costs: &WalkCosts) -> Estimate {
+    pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
+        let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
+        self.estimator.leave_out(base, huge);
         self.estimator.finish(costs)
     }
 }
@@ -333,6 +444,7 @@ fn clear(
         cleared: monotonic(),
         reads: 0,
         for_rate: plan.for_rate,
+        shared: HashMap::new(),
     }))
 }
 
@@ -378,5 +490,46 @@ mod tests {
         // Until it is looked at again.
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
+    }
+
+    #[test]
+    fn shared_regions_are_neither_seen_nor_missing() {
+        let region = |n: u64| RegionAddr::containing(n << 21);
+        let mut walks = Walks {
+            windows: 3,
+            regions: [(region(1), (7, 3))].into(),
+            shared: [(region(2), 3)].into(),
+            ..Walks::default()
+        };
+        let mut samples = [1, 2, 3].map(|n| sample(region(n), 20));
+        let applied = walks.apply(&mut samples);
+        assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
+        assert_eq!([1, 2, 3].map(|n| walks.last_seen(region(n))), [3, 3, 0]);
+    }
+
+    #[test]
+    fn pages_that_could_not_be_cleared_are_not_touched() {
+        let region = RegionAddr::containing(1 << 21);
+        let round = Round {
+            regions: Vec::new(),
+            begun: Duration::ZERO,
+            cpu_before: Duration::ZERO,
+            cleared: Duration::ZERO,
+            reads: 0,
+            for_rate: true,
+            shared: [(region, PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]))].into(),
+        };
+        let marks = Marks {
+            at: Duration::ZERO,
+            accessed: PageBits([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
+            present: 512,
+            write_protected: 3,
+            huge: false,
+        };
+        let touched = PageBits([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
+        assert_eq!(round.touched(region, &marks), touched);
+        let other = RegionAddr::containing(2 << 21);
+        assert_eq!(round.touched(other, &marks), marks.accessed);
     }
 }

@@ -59,6 +59,15 @@ pub enum Event {
         /// Which.
         region: RegionAddr,
     },
+    /// A candidate was passed over because other processes map too many of its pages too.
+    Shared {
+        /// Whose.
+        process: ProcessId,
+        /// Which.
+        region: RegionAddr,
+        /// Base pages that others map.
+        pages: u16,
+    },
     /// A huge page was split and its zero pages given back.
     Recovered {
         /// Whose.
@@ -127,6 +136,7 @@ impl Event {
             Self::Promoted { .. } => "promoted",
             Self::Refused { .. } => "refused",
             Self::Freed { .. } => "freed",
+            Self::Shared { .. } => "shared",
             Self::Recovered { .. } => "recovered",
             Self::FaultSizes { .. } => "fault-sizes",
             Self::Held { .. } => "held",
@@ -146,6 +156,7 @@ impl Event {
             | Self::Promoted { process, .. }
             | Self::Refused { process, .. }
             | Self::Freed { process, .. }
+            | Self::Shared { process, .. }
             | Self::Recovered { process, .. }
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
@@ -165,6 +176,7 @@ impl Event {
             Self::Promoted { region, .. }
             | Self::Refused { region, .. }
             | Self::Freed { region, .. }
+            | Self::Shared { region, .. }
             | Self::Recovered { region, .. } => Some(*region),
             _ => None,
         }
@@ -191,6 +203,10 @@ impl fmt::Display for Event {
             }
             Self::Refused { errno, .. } => write!(f, "the kernel refused: {errno}"),
             Self::Freed { .. } => f.write_str("passed over: its owner was freeing it"),
+            Self::Shared { pages, .. } => write!(
+                f,
+                "passed over: other processes share {pages} of its base pages, which a promotion would copy"
+            ),
             Self::Recovered {
                 reason,
                 bytes,

@@ -31,6 +31,8 @@ impl<M: Machine> Manager<M> {
         let is_there = |process| there.contains(&process);
         self.cooldown.retain_processes(is_there);
         self.cooldown.expire(now);
+        self.shared.retain_processes(is_there);
+        self.shared.expire(now);
         self.huge_limits.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.viewing.retain_processes(is_there);

@@ -114,12 +114,21 @@ impl<M: Machine> Manager<M> {
         let Promotion {
             process, region, ..
         } = *promotion;
-        let taken_bytes = promotion_bytes(promotion);
+        let taken_bytes = self.taken_bytes(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         (spared || self.guard.may_promote(process, taken_bytes).is_ok())
             && self.cooldown.allows(process, region, now)
+            && self.shared.may_promote(process, region, now)
             && self.recovered.may_promote(process, region)
             && self.huge_limits.allows(process)
+    }
+
+    /// What a promotion takes from memory at the most.
+    fn taken_bytes(&self, promotion: &Promotion) -> u64 {
+        let copied = self
+            .shared
+            .copied_pages(promotion.process, promotion.region);
+        promotion_bytes(promotion) + u64::from(copied) * BASE_PAGE_BYTES
     }
 
     /// Whether nothing may be promoted.
@@ -172,7 +181,8 @@ impl<M: Machine> Manager<M> {
         took: Duration,
         now: Duration,
     ) {
-        let taken_bytes = promotion_bytes(&promotion);
+        let taken_bytes = self.taken_bytes(&promotion);
+        let added_pages = (promotion_bytes(&promotion) / BASE_PAGE_BYTES) as u16;
         let Promotion {
             process,
             region,
@@ -184,14 +194,14 @@ impl<M: Machine> Manager<M> {
         self.policy.settle(process, region, done.then_some(took));
         if done {
             self.cooldown.succeed(process, region);
+            self.shared.note_promoted(process, region);
             // Smaller pages are no bloat to be split, larger ones were huge before.
             if order == PageOrder::HUGE {
                 self.planner.note_huge(process, region);
                 self.huge_limits.note_promoted(process);
             }
             if order >= PageOrder::HUGE {
-                let added = (taken_bytes / BASE_PAGE_BYTES) as u16;
-                self.viewing.note_promoted(process, region, added);
+                self.viewing.note_promoted(process, region, added_pages);
             }
             self.account(process, taken_bytes as i64);
         } else {
@@ -215,6 +225,15 @@ impl<M: Machine> Manager<M> {
             }
             Ok(Promoted::Freed) => self.journal.note(now, Event::Freed { process, region }),
             Ok(Promoted::NotCandidate | Promoted::Pending) => {}
+            Ok(Promoted::Shared { pages }) => {
+                self.shared.pass_over(process, region, pages, now);
+                let event = Event::Shared {
+                    process,
+                    region,
+                    pages,
+                };
+                self.journal.note(now, event);
+            }
             Err(MachineError::Refused { errno, .. }) => {
                 self.cooldown.refuse(process, region, now);
                 self.note_refused(process, region, errno, now);
@@ -239,7 +258,7 @@ impl<M: Machine> Manager<M> {
     }
 }
 
-/// What a promotion takes from memory at the most: the base pages that were not there, of the blocks that something is present in.
+/// What a promotion takes from memory at the most, without copies of shared pages: the base pages that were not there, of the blocks that something is present in.
 fn promotion_bytes(promotion: &Promotion) -> u64 {
     let present = u64::from(promotion.expected_present.min(PAGES_PER_REGION));
     let absent = u64::from(PAGES_PER_REGION) - present;

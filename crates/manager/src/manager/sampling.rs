@@ -564,6 +564,7 @@ impl<M: Machine> Manager<M> {
         }
         self.guard.note_listed(now);
         self.recovered.observe(&observation);
+        self.shared.observe(&observation);
         let worth = ProcessSample::is_worth_another_look;
         let more_to_see = observation.processes.iter().any(worth);
         self.viewing.keep(observation);

@@ -209,6 +209,7 @@ impl<M: Machine> Manager<M> {
             recovered_bytes: totals.recovered_bytes,
             scanned: totals.scanned,
             freed: totals.freed,
+            shared: totals.shared,
             samples: totals.samples,
             errors: errors.map(|(name, n)| ((*name).to_owned(), *n)).collect(),
         }

@@ -78,8 +78,8 @@ struct Ran {
 /// Puts the reads of one process's window together.
 #[derive(Clone, Debug)]
 pub struct Estimator {
-    base_regions: u64,
-    huge_regions: u64,
+    base_regions: f64,
+    huge_regions: f64,
     first_touch_s: f64,
     pools: Vec<Pool>,
     /// The same of all rounds in which the process was at work, those for comparing included.
@@ -143,8 +143,8 @@ impl Estimator {
     /// first touch after a clear costs `first_touch`.
     pub fn new(base_regions: u64, huge_regions: u64, first_touch: Duration) -> Self {
         Self {
-            base_regions,
-            huge_regions,
+            base_regions: base_regions as f64,
+            huge_regions: huge_regions as f64,
             first_touch_s: first_touch.as_secs_f64(),
             pools: vec![Pool::default(); READS_AFTER.len()],
             at_work: vec![Pool::default(); READS_AFTER.len()],
@@ -234,6 +234,13 @@ impl Estimator {
         ran
     }
 
+    /// Leaves regions out of what the process is taken to have: these shares of its regions (0-1), under base and under huge pages. Of
+    /// them the rounds told nothing.
+    pub fn leave_out(&mut self, base_share: f64, huge_share: f64) {
+        self.base_regions *= 1.0 - base_share.clamp(0.0, 1.0);
+        self.huge_regions *= 1.0 - huge_share.clamp(0.0, 1.0);
+    }
+
     /// Whether the process has run since the first round, and so little that it is left alone ([`WORTH_CORES`]).
     pub fn is_light(&self) -> bool {
         let Ran { cpu_s, wall_s } = self.since_it_ran;
@@ -246,8 +253,7 @@ impl Estimator {
         self.end_round(false);
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
-        let distinct_pages =
-            per(last.touched() as f64, last.regions as f64) * self.base_regions as f64;
+        let distinct_pages = per(last.touched() as f64, last.regions as f64) * self.base_regions;
         let beyond_tlb = beyond(f64::from(costs.tlb_pages), distinct_pages);
         let kind = |count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool| {
             self.rate(count, enough, beyond_tlb)
@@ -260,7 +266,7 @@ impl Estimator {
             scattered_per_s: kind(|p| p.scattered, marked),
         };
         let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
-            .max(self.base_regions as f64 * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
+            .max(self.base_regions * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
         let at = costs.at(footprint as u64);
         let residence_s = self.residence_s(f64::from(costs.tlb_pages));
         let walks = self.walks(&at, residence_s);
@@ -304,7 +310,7 @@ impl Estimator {
     /// marked again for this reason alone: `beyond_tlb` is the share of the marks that can't be so.
     /// Marks that came between one read and the next are beyond doubt.
     fn rate(&self, count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool, beyond_tlb: f64) -> f64 {
-        let total = self.base_regions as f64;
+        let total = self.base_regions;
         let of = |marks: u64, exposed_s: f64, pool: &Pool| {
             per(per(marks as f64, exposed_s) * total, self.cores(pool))
         };
@@ -330,7 +336,7 @@ impl Estimator {
         let (mut before, mut before_s) = (0.0, 0.0);
         for pool in &self.at_work {
             let regions = pool.regions as f64;
-            let pages = per(pool.touched() as f64, regions) * self.base_regions as f64;
+            let pages = per(pool.touched() as f64, regions) * self.base_regions;
             let exposed_s = per(pool.exposed_s, regions) * self.cores(pool);
             if pages >= held {
                 return before_s + (exposed_s - before_s) * per(held - before, pages - before);
@@ -342,7 +348,7 @@ impl Estimator {
 
     fn huge_rates(&self, costs: &WalkCosts) -> WalkRates {
         let last = self.pools.last().copied().unwrap_or_default();
-        let total = self.huge_regions as f64;
+        let total = self.huge_regions;
         let distinct = per(last.huge_touched as f64, last.huge_regions as f64) * total;
         let beyond_tlb = beyond(f64::from(costs.tlb_huge_pages), distinct);
         let fastest = self

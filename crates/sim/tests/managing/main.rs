@@ -11,5 +11,6 @@ mod order;
 mod overhead;
 mod repeat;
 mod rules;
+mod shared;
 mod trouble;
 mod viewing;

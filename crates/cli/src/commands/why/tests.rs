@@ -35,6 +35,7 @@ fn a_process_is_explained_in_sentences() {
             huge: 512,
             candidates: 1500,
             cooling_down: 0,
+            shared: 0,
             recovered: 0,
             not_accessed: 36,
         }),
@@ -165,6 +166,16 @@ fn a_huge_region_says_who_made_it_so() {
         errno: Some("EAGAIN".into()),
     });
     assert!(said(refused).contains("(EAGAIN): left alone for 20 s more"));
+    let shared = said(region(RegionState::Shared {
+        pages: 300,
+        remaining_s: 20.0,
+    }));
+    let why = "other processes share 300 of its base pages, which a promotion would copy";
+    let said = shared.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains(&format!("{why}: looked at again in 20 s.")),
+        "{said}"
+    );
 }
 
 #[test]

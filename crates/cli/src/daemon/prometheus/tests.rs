@@ -47,6 +47,7 @@ fn status() -> DaemonStatus {
                 recovered_bytes: 4096,
                 scanned: 9,
                 freed: 1,
+                shared: 7,
                 samples: 30,
                 errors: [("EAGAIN".to_owned(), 2)].into(),
             },

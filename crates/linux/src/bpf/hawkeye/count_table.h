@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts the entries of a last-level table: how many are present, accessed, written, swapped. */
+/* Counts the entries of a last-level table: how many are present, accessed, written, write-protected, swapped. */
 #ifndef HAWKEYE_COUNT_TABLE_H
 #define HAWKEYE_COUNT_TABLE_H
 
@@ -8,12 +8,12 @@
 /* Counts a table whose entries are all present and of their own memory; 0 if some are not. */
 static __always_inline int count_full(const u64 *pte, struct region_record *r)
 {
-	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0;
+	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0, writable = 0;
 	u64 before = 0;
 
 	/* In halves, so that the sum of bit 0 can't run into bit 9. */
 	for (u32 half = 0; half < PTES; half += PTES / 2) {
-		u64 map_sum = 0, dirty_sum = 0, accessed_sum = 0, edge_sum = 0;
+		u64 map_sum = 0, dirty_sum = 0, accessed_sum = 0, edge_sum = 0, rw_sum = 0;
 
 #pragma clang loop unroll_count(16)
 		for (u32 i = half; i < half + PTES / 2; i++) {
@@ -22,6 +22,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 
 			map_sum += e & (PTE_PRESENT | PTE_SPECIAL);
 			dirty_sum += e & PTE_DIRTY;
+			rw_sum += e & PTE_RW;
 			accessed_sum += a;
 			edge_sum += a ^ before;
 			before = a;
@@ -29,6 +30,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 		present += map_sum & 0x1ff;
 		special += map_sum >> 9;
 		written += dirty_sum >> 6;
+		writable += rw_sum >> 1;
 		accessed += accessed_sum >> 5;
 		edges += edge_sum >> 5;
 	}
@@ -36,6 +38,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 		return 0;
 	r->present = present;
 	r->written = written;
+	r->write_protected = present - writable;
 	r->accessed = accessed;
 	/* A run has two edges, but the last one may run off the table. */
 	r->runs = (edges + (before != 0)) / 2;
@@ -48,7 +51,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 {
 	u64 present = 0, accessed = 0, runs = 0, written = 0, zero = 0, swapped = 0;
-	u64 before = 0;
+	u64 before = 0, protected = 0;
 
 #pragma clang loop unroll_count(8)
 	for (u32 i = 0; i < PTES; i++) {
@@ -63,6 +66,7 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 		barrier_var(minus);
 		zero += shared_zero;
 		present += mapped ^ shared_zero;
+		protected += (mapped ^ shared_zero) & ~(e >> 1);	/* PTE_RW */
 		swapped += ((e | minus) >> 63) & ~mapped;
 		written += (e >> 6) & mapped;		/* PTE_DIRTY */
 		accessed += a;
@@ -73,6 +77,7 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 	r->accessed = accessed;
 	r->runs = runs;
 	r->written = written;
+	r->write_protected = protected;
 	r->zero_mapped = zero;
 	r->swapped = swapped;
 }

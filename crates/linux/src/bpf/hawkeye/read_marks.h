@@ -13,7 +13,7 @@ struct region_marks marks[MAX_MARKED];
 __noinline int collect_marks(struct region_marks *m)
 {
 	u64 *pte = page_buffer();
-	u64 present = 0;
+	u64 present = 0, protected = 0;
 
 	if (!m || !pte)
 		return 0;
@@ -26,12 +26,16 @@ __noinline int collect_marks(struct region_marks *m)
 			u64 here = e & PTE_PRESENT;
 			u64 mapped = here | ((e >> 8) & 1);	/* PTE_PROTNONE */
 
-			present += mapped & ~((e >> 9) & here);	/* PTE_SPECIAL: the shared zero page */
+			u64 own = mapped & ~((e >> 9) & here);	/* PTE_SPECIAL: the shared zero page */
+
+			present += own;
+			protected += own & ~(e >> 1);		/* PTE_RW */
 			bits |= ((e >> 5) & mapped) << i;	/* PTE_ACCESSED */
 		}
 		m->accessed[word] = bits;
 	}
 	m->present = present;
+	m->write_protected = protected;
 	return 1;
 }
 
@@ -56,6 +60,7 @@ static long mark_step(u32 i, struct walk *w)
 		for (u32 word = 0; word < PTES / 64; word++)
 			m->accessed[word] = all;
 		m->present = e & (PTE_RW | PTE_DIRTY) ? PTES : 0;
+		m->write_protected = e & PTE_RW ? 0 : m->present;
 		m->huge = 1;
 	} else {
 		if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))

@@ -31,6 +31,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 		r->accessed = e & PTE_ACCESSED ? PTES : 0;
 		r->runs = e & PTE_ACCESSED ? 1 : 0;
 		r->written = e & PTE_DIRTY ? PTES : 0;
+		r->write_protected = zero || e & PTE_RW ? 0 : PTES;
 		r->zero_mapped = zero ? PTES : 0;
 		r->swapped = 0;
 		r->huge = 1;

@@ -173,6 +173,11 @@ impl<M: Machine> Manager<M> {
                 remaining_s: (until - now).as_secs_f64(),
                 errno: None,
             }
+        } else if let Some((pages, until)) = self.shared.passed_over(process, region, now) {
+            RegionState::Shared {
+                pages,
+                remaining_s: (until - now).as_secs_f64(),
+            }
         } else if sample.accessed > 0 {
             RegionState::Candidate
         } else {
@@ -192,6 +197,7 @@ impl<M: Machine> Manager<M> {
             huge: 0,
             candidates: 0,
             cooling_down: 0,
+            shared: 0,
             recovered: 0,
             not_accessed: 0,
         };
@@ -200,6 +206,7 @@ impl<M: Machine> Manager<M> {
                 RegionState::Huge => &mut status.huge,
                 RegionState::Candidate => &mut status.candidates,
                 RegionState::CoolingDown { .. } => &mut status.cooling_down,
+                RegionState::Shared { .. } => &mut status.shared,
                 RegionState::Recovered => &mut status.recovered,
                 _ => &mut status.not_accessed,
             };

@@ -365,3 +365,29 @@ fn nothing_seen_is_no_estimate() {
     assert_eq!(estimate.overhead, None);
     assert_eq!(estimate.walks, []);
 }
+
+#[test]
+fn what_is_left_out_has_no_walks() {
+    let rate = |left_out: f64| {
+        let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+        for after in READS_AFTER {
+            let exposed = after + Duration::from_micros(100);
+            let touched = |r| scattered(r, 1e4 * exposed.as_secs_f64());
+            let marks: Vec<_> = (0..ROUND)
+                .map(|r| RegionMarks {
+                    region: region(r),
+                    huge: false,
+                    exposed,
+                    touched: touched(r),
+                })
+                .collect();
+            estimator.read(&marks, exposed, exposed);
+        }
+        estimator.end_round(true);
+        estimator.leave_out(left_out, 0.0);
+        estimator.finish(&costs()).rates.scattered_per_s
+    };
+    assert!(rate(0.0) > 0.0);
+    assert!((rate(0.25) / rate(0.0) - 0.75).abs() < 0.1);
+    assert_eq!(rate(1.0), 0.0);
+}

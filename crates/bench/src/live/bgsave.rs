@@ -1,0 +1,169 @@
+//! Redis saves its data by a forked child (BGSAVE), in a container that is nearly full: killed or not, with and without a manager.
+
+use super::Scale;
+use super::cgroup::MemoryCgroup;
+use super::error::BenchError;
+use super::host::{Host, need_bytes};
+use super::managed::manage;
+use super::redis_server::RedisServer;
+use super::report::{Report, median};
+use hawkeye_manager::Settings;
+use hawkeye_policy::{CpuBudget, Watermarks};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How full the container is when the save begins.
+const FULL_PERCENT: u64 = 85;
+/// The values, and what one costs with its key.
+const VALUE_BYTES: u64 = 4000;
+const ALLOCATED_BYTES: u64 = 4210;
+/// Values that are written anew while the save goes on.
+const WRITTEN: u64 = 500;
+const POLICY: &str = "hawkeye-g";
+const AT_MOST: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    limit_mib: u64,
+    runs: usize,
+    save: Duration,
+}
+
+/// How one save went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    lived: bool,
+    /// Share of the limit in use before the save, in per cent.
+    full_percent: f64,
+    peak_bytes: u64,
+    promoted: u64,
+    /// Regions that were passed over because the child shares them.
+    shared: u64,
+}
+
+/// A limit of 256 MiB, 20 saves of 4 s on each side.
+pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    let sizes = match scale {
+        Scale::Quick => Sizes {
+            limit_mib: 128,
+            runs: 1,
+            save: Duration::from_secs(2),
+        },
+        Scale::Full => Sizes {
+            limit_mib: 256,
+            runs: 20,
+            save: Duration::from_secs(4),
+        },
+    };
+    need_bytes(sizes.limit_mib << 20)?;
+    let mut report = Report::new("bgsave");
+    let (mut alone, mut managed) = (Vec::new(), Vec::new());
+    for _ in 0..sizes.runs {
+        alone.push(trial(host, sizes, false)?);
+        managed.push(trial(host, sizes, true)?);
+    }
+    let of = |trials: &[Trial], figure: fn(&Trial) -> f64| {
+        median(&trials.iter().map(figure).collect::<Vec<_>>())
+    };
+    for (name, trials) in [("no manager", &alone), (POLICY, &managed)] {
+        let lived = trials.iter().filter(|trial| trial.lived).count();
+        report.row(
+            format!("{name}: lived"),
+            lived as f64,
+            "runs",
+            format!(
+                "of {}; {:.0} % full before, at most {:.1} MiB; promoted {:.0} regions, passed over {:.0} times (medians)",
+                trials.len(),
+                of(trials, |trial| trial.full_percent),
+                of(trials, |trial| trial.peak_bytes as f64) / f64::from(1 << 20),
+                of(trials, |trial| trial.promoted as f64),
+                of(trials, |trial| trial.shared as f64),
+            ),
+        );
+    }
+    let peak = |trial: &Trial| trial.peak_bytes as f64;
+    let most = |trials: &[Trial]| trials.iter().map(peak).fold(0.0, f64::max);
+    report.row(
+        "peak memory of the container, managed over not",
+        of(&managed, peak) / of(&alone, peak),
+        "times",
+        format!("medians; the highest: {:.3}", most(&managed) / most(&alone)),
+    );
+    report.note(format!(
+        "Redis fills {FULL_PERCENT} % of a limit of {} MiB, and writes {WRITTEN} values during the save.",
+        sizes.limit_mib
+    ));
+    report.note("The manager may use memory up to 99 % and all of a core, and looks every second: nothing but shared pages holds it back.");
+    Ok(report)
+}
+
+fn settings() -> Result<Settings, BenchError> {
+    Ok(Settings {
+        period: Duration::from_secs(1),
+        window: Duration::from_millis(200),
+        cpu: CpuBudget::new(100.0)?,
+        watermarks: Watermarks::new(99.0, 98.0)?,
+        ..Settings::default()
+    })
+}
+
+fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> {
+    let limit_bytes = sizes.limit_mib << 20;
+    let group = MemoryCgroup::new("hawkeye-bench-bgsave", limit_bytes)?;
+    let folder = std::env::temp_dir();
+    let file = format!("hawkeye-bench-{}.rdb", std::process::id());
+    let mut server = RedisServer::start("bgsave", |mut command| {
+        command.arg("--dir").arg(&folder);
+        command.args(["--dbfilename", &file]);
+        group.around(&command)
+    })?;
+    let wanted_bytes = limit_bytes * FULL_PERCENT / 100;
+    let mut keys = 0;
+    while group.used_bytes()? < wanted_bytes {
+        let missing = wanted_bytes.saturating_sub(group.used_bytes()?);
+        let more = (missing / ALLOCATED_BYTES).max(100);
+        server.fill(keys, keys + more, VALUE_BYTES)?;
+        keys += more;
+    }
+    let delay_us = sizes.save.as_micros() as u64 / keys.max(1);
+    server.configure("rdb-key-save-delay", &delay_us.to_string())?;
+    let mut trial = Trial {
+        full_percent: group.used_bytes()? as f64 * 100.0 / limit_bytes as f64,
+        ..Trial::default()
+    };
+    let over = AtomicBool::new(false);
+    let pid = server.pid();
+    let saved = std::thread::scope(|scope| {
+        let saving = scope.spawn(|| {
+            let saved = save(&mut server);
+            over.store(true, Ordering::Relaxed);
+            saved
+        });
+        if managed {
+            let done = |_: &_| over.load(Ordering::Relaxed);
+            let managed = manage(host.means()?, pid, POLICY, settings()?, AT_MOST, done)?;
+            trial.promoted = managed.journal.totals().promoted;
+            trial.shared = managed.journal.totals().shared;
+        }
+        let panicked = |_| BenchError::Impossible("the thread that saves panicked".into());
+        saving.join().map_err(panicked)?
+    });
+    trial.lived = saved? && !server.is_gone();
+    trial.peak_bytes = group.peak_bytes()?;
+    drop(server);
+    let _ = std::fs::remove_file(folder.join(file));
+    Ok(trial)
+}
+
+/// Saves once, and writes a few values meanwhile. Whether it went well.
+fn save(server: &mut RedisServer) -> Result<bool, BenchError> {
+    server.begin_save()?;
+    let begun = Instant::now();
+    while server.is_saving()? && begun.elapsed() < AT_MOST {
+        if server.is_gone() || server.fill(0, WRITTEN, VALUE_BYTES).is_err() {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(!server.is_gone() && server.last_save_succeeded()?)
+}

@@ -1,0 +1,361 @@
+//! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
+
+use crate::common::{HAWKEYE, Machine, machine, until, workload};
+use hawkeye_bench::workload::{Request, Workload};
+use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::sampler::{Sampler, run_rate};
+use hawkeye_linux::shared_pages::SharedPages;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, Means, Scope, mappings, pagemap};
+use hawkeye_manager::{Machine as _, Promoted};
+use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_policy::{PageOrder, RegionSample};
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+fn means() -> Means {
+    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
+    probe::means(&probe::decide(&facts)).expect("sets up")
+}
+
+/// What page walks cost on a machine on which each is dear: whatever is promoted pays for itself.
+fn dear_walks() -> WalkCosts {
+    serde_json::from_str(
+        r#"{
+            "by_footprint": [{
+                "footprint_bytes": 67108864, "streamed_ns": 50.0, "strided_ns": 100.0,
+                "independent_ns": 200.0, "dependent_ns": 400.0, "alone_ns": 400.0
+            }],
+            "by_distance": [{"apart_ns": 100.0, "walk_ns": 400.0}],
+            "streamed_apart_ns": 100.0,
+            "data_independent_ns": 20.0,
+            "data_dependent_ns": 50.0,
+            "tlb_pages": 1536,
+            "tlb_huge_pages": 1536
+        }"#,
+    )
+    .expect("they are costs")
+}
+
+/// Children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let listed = listed.unwrap_or_default();
+    let pids = listed.split_whitespace().map(str::parse);
+    pids.collect::<Result<_, _>>().expect("they are numbers")
+}
+
+/// A line of `smaps_rollup`, in KiB; 0 for a process that has ended.
+fn rollup_kib(pid: u32, line: &str) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let rest = rollup.lines().find_map(|text| text.strip_prefix(line));
+    let kib = rest.and_then(|text| text.trim_start_matches(':').trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}
+
+fn sum_kib(family: &[u32], line: &str) -> u64 {
+    family.iter().map(|pid| rollup_kib(*pid, line)).sum()
+}
+
+/// A manager of these processes; killed when dropped.
+struct Manager(Child);
+
+impl Manager {
+    fn of(machine: &Machine, policy: &str, family: &[u32]) -> Self {
+        let costs = serde_json::to_string(&dear_walks()).expect("is text");
+        fs::write(machine.state.join("walk-costs.json"), costs).expect("is written");
+        let options = format!("attach --policy {policy} --cpu 100 --period 1 --window 0.3");
+        let pids: Vec<String> = family.iter().map(u32::to_string).collect();
+        let child = machine
+            .hawkeye(&format!("{options} {}", pids.join(" ")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("hawkeye starts");
+        Self(child)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        crate::common::signal(self.0.id(), libc::SIGINT);
+        let _ = crate::common::wait(&mut self.0, Duration::from_secs(30));
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Eight workers read 512 MiB that they share, and 16 MiB that each has for itself.
+fn forked_workers_stay_small_under(policy: &str) {
+    let Some(machine) = machine(&format!("forked_workers_stay_small_{policy}")) else {
+        return;
+    };
+    let (_program, pid) = workload("shared --mib 512 --workers 8 --private-mib 16");
+    let mut family = children(pid);
+    family.push(pid);
+    assert_eq!(family.len(), 9);
+    // Each has filled its own.
+    let filled = || sum_kib(&family, "Private_Dirty") >= 8 * (16 << 10);
+    assert!(until(Duration::from_secs(20), filled));
+    let before = sum_kib(&family, "Pss");
+    let manager = Manager::of(&machine, policy, &family);
+    // The positive control: what they have for themselves becomes huge.
+    let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
+    let promoted = until(Duration::from_secs(30), huge);
+    let mut most = 0;
+    until(Duration::from_secs(5), || {
+        most = most.max(sum_kib(&family, "Pss"));
+        false
+    });
+    drop(manager);
+    let huge = sum_kib(&family, "AnonHugePages");
+    assert!(promoted, "{huge} KiB are huge");
+    assert!(
+        most as f64 <= before as f64 * 1.02,
+        "the sum of PSS grew from {before} to {most} KiB"
+    );
+}
+
+#[test]
+fn forked_workers_stay_small_under_hawkeye() {
+    forked_workers_stay_small_under("hawkeye");
+}
+
+#[test]
+fn forked_workers_stay_small_under_hawkeye_g() {
+    forked_workers_stay_small_under("hawkeye-g");
+}
+
+#[test]
+fn forked_workers_stay_small_under_ingens() {
+    forked_workers_stay_small_under("ingens");
+}
+
+/// KSM at work; as it was when dropped.
+struct Ksm(Vec<(&'static str, String)>);
+
+impl Ksm {
+    const FILES: [(&'static str, &'static str); 4] = [
+        ("use_zero_pages", "0"),
+        ("sleep_millisecs", "10"),
+        ("pages_to_scan", "20000"),
+        ("run", "1"),
+    ];
+
+    /// `None` where the kernel has no KSM.
+    fn start() -> Option<Self> {
+        let mut before = Vec::new();
+        for (file, value) in Self::FILES {
+            before.push((file, Self::read(file)?.to_string()));
+            fs::write(Self::path(file), value).ok()?;
+        }
+        Some(Self(before))
+    }
+
+    fn path(file: &str) -> String {
+        format!("/sys/kernel/mm/ksm/{file}")
+    }
+
+    fn read(file: &str) -> Option<u64> {
+        let text = fs::read_to_string(Self::path(file)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn pages_sharing() -> u64 {
+        Self::read("pages_sharing").expect("KSM is there")
+    }
+}
+
+impl Drop for Ksm {
+    fn drop(&mut self) {
+        for (file, value) in self.0.iter().rev() {
+            let _ = fs::write(Self::path(file), value);
+        }
+    }
+}
+
+#[test]
+fn merged_pages_stay_merged() {
+    let name = "merged_pages_stay_merged";
+    let Some(machine) = machine(name) else {
+        return;
+    };
+    let Some(_ksm) = Ksm::start() else {
+        crate::common::skip(name, "this kernel has no KSM");
+        return;
+    };
+    let words = "shared --mib 128 --workers 0 --mergeable 1024 --parent-mib 128";
+    let (_program, pid) = workload(words);
+    // 32,768 pages of 1,024 contents; chains of 256 pages each keep one.
+    let merged = || Ksm::pages_sharing() >= 31_000;
+    assert!(until(Duration::from_secs(60), merged));
+    let (_control, control_pid) = workload("random --mib 32 --pages base --quiet");
+    let before = Ksm::pages_sharing();
+    let manager = Manager::of(&machine, "hawkeye-g", &[pid, control_pid]);
+    let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
+    assert!(until(Duration::from_secs(30), huge));
+    let mut least = u64::MAX;
+    until(Duration::from_secs(5), || {
+        least = least.min(Ksm::pages_sharing());
+        false
+    });
+    drop(manager);
+    assert!(
+        least as f64 >= before as f64 * 0.99,
+        "{least} of {before} pages are still merged"
+    );
+}
+
+fn machine_of(pid: u32) -> LinuxMachine {
+    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
+    LinuxMachine::new(means(), scope, StopSignals::take_over().expect("signals"))
+}
+
+#[test]
+fn a_region_is_promoted_only_while_no_other_process_shares_it() {
+    let Some(_machine) = machine("promoted_only_while_not_shared") else {
+        return;
+    };
+    let words = [
+        "workload",
+        "shared",
+        "--mib",
+        "32",
+        "--workers",
+        "1",
+        "--asleep",
+        "--wait",
+    ];
+    let mut program = Workload::spawn(HAWKEYE, words).expect("starts");
+    let ready = program.wait_ready().expect("gets ready");
+    let pid = ready.pid;
+    let mut machine = machine_of(pid);
+    let process = machine.processes()[0];
+    let sample = |machine: &mut LinuxMachine| {
+        let sampled = machine
+            .sample(process, machine.now() + Duration::from_secs(60))
+            .expect("samples")
+            .done()
+            .expect("is read at once");
+        let memory = ready.start..ready.start + ready.bytes;
+        let inside = |r: &RegionSample| memory.contains(&r.region.start());
+        sampled
+            .regions
+            .into_iter()
+            .filter(inside)
+            .collect::<Vec<_>>()
+    };
+    let alone = sample(&mut machine);
+    assert_eq!(alone.len(), 16);
+    assert!(
+        alone
+            .iter()
+            .all(|r| (r.present, r.maybe_shared) == (512, 0))
+    );
+    let promote = |machine: &mut LinuxMachine, r: &RegionSample| {
+        machine.promote(process, r.region, PageOrder::HUGE, r.present)
+    };
+    let done = promote(&mut machine, &alone[0]);
+    assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
+    // It forks between the sample and the promotion.
+    program.command(Request::Go).expect("goes");
+    assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
+    for r in &alone[1..] {
+        let shared = promote(&mut machine, r);
+        assert_eq!(shared, Ok(Promoted::Shared { pages: 512 }), "{r:?}");
+    }
+    let forked = sample(&mut machine);
+    assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
+    // Its child ends: pages are still write-protected, and nothing else maps them.
+    program.command(Request::Stop).expect("stops");
+    assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
+    let again = sample(&mut machine);
+    for r in &again[1..] {
+        assert_eq!((r.present, r.maybe_shared), (512, 512));
+        let done = promote(&mut machine, r);
+        assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
+    }
+    assert_eq!(rollup_kib(pid, "AnonHugePages"), 32 << 10);
+}
+
+#[test]
+fn shared_pages_are_counted_exactly_by_both_samplers() {
+    let Some(_machine) = machine("shared_pages_are_counted_exactly") else {
+        return;
+    };
+    let (_program, pid) = workload("shared --mib 16 --workers 1 --asleep --private-mib 8");
+    let child = children(pid)[0];
+    assert!(until(Duration::from_secs(10), || {
+        rollup_kib(child, "Private_Dirty") >= 8 << 10
+    }));
+    let mut tables = PageTables::load().expect("loads");
+    let target = tables.bind(child).expect("binds");
+    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+    let mut found = Vec::new();
+    tables
+        .walk(&target, &ranges, Detail::Regions, &mut found, |_| {})
+        .expect("walks");
+    let full = |found: &[RegionSample]| {
+        let full = found.iter().filter(|r| r.present == 512);
+        full.map(|r| (r.region, r.maybe_shared)).collect::<Vec<_>>()
+    };
+    let by_tables = full(&found);
+    let by_pagemap = full(&pagemap::population(child, &ranges).expect("reads"));
+    assert_eq!(by_tables, by_pagemap);
+    let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
+    assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
+    let pages = SharedPages::open(child).expect("opens");
+    for (region, shared) in by_tables {
+        assert_eq!(pages.in_region(region).expect("reads").count(), shared);
+    }
+}
+
+/// Overhead of the workload's memory, in per cent, the median of several windows; walks cost what a test says.
+fn overhead_percent(pid: u32) -> f64 {
+    let Sampler::AccessBits(mut bits) = means().sampler else {
+        panic!("access bits can be seen");
+    };
+    bits.walk_costs = Some(dear_walks());
+    let mut seen: Vec<f64> = (1..=5)
+        .map(|seed| {
+            let estimate = run_rate::estimate(&mut bits, pid, seed).expect("estimates");
+            estimate.overhead.map_or(0.0, |it| it.percent)
+        })
+        .collect();
+    seen.sort_by(f64::total_cmp);
+    seen[2]
+}
+
+#[test]
+fn a_fork_does_not_make_an_idle_program_seem_busy() {
+    let name = "a_fork_does_not_make_an_idle_program_seem_busy";
+    let Some(_machine) = machine(name).filter(|_| sees_access_bits(name)) else {
+        return;
+    };
+    // It has written 1 GiB and reads 1 MiB of it, which any TLB holds. Every page is marked
+    // accessed until it is looked at for the first time.
+    let words = "shared --mib 1024 --asleep --parent-mib 1";
+    let alone = {
+        let (_program, pid) = workload(&format!("{words} --workers 0"));
+        overhead_percent(pid)
+    };
+    let (_program, pid) = workload(&format!("{words} --workers 1"));
+    assert_eq!(children(pid).len(), 1);
+    let forked = overhead_percent(pid);
+    assert!(
+        forked <= alone + 1.0,
+        "from {alone:.2} to {forked:.2} % by a fork"
+    );
+}
+
+fn sees_access_bits(name: &str) -> bool {
+    let sees = matches!(means().sampler, Sampler::AccessBits(_));
+    if !sees {
+        crate::common::skip(name, "access bits can't be seen here");
+    }
+    sees
+}
