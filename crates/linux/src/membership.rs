@@ -293,8 +293,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Asks the rules again about processes whose verdict is old, whose command or user has changed, or
-    /// whose user's name was not known.
+    /// Asks the rules again about a process when its verdict is old, when its command or user has changed,
+    /// or when the name of its user was not known.
     fn renew_verdicts(&mut self, roster: &Roster, seen: &HashMap<u32, &Sighting>, now: Duration) {
         self.members.retain(|pid, joined| {
             let program = seen.get(pid).map(|seen| &seen.program);

@@ -150,7 +150,7 @@ impl Roster {
         started.into_iter().filter_map(judge).collect()
     }
 
-    /// Processes that have executed something since the last call, as far as that is heard of.
+    /// Processes that have executed something since the last call, as far as BPF reports it.
     pub fn take_executed(&mut self) -> Vec<u32> {
         self.hear();
         std::mem::take(&mut self.executed)
@@ -258,7 +258,7 @@ impl Roster {
         true
     }
 
-    /// Notes that a process has no slot because there are only so many.
+    /// Notes that a process has no slot because `slots` others do.
     pub fn note_outranked(&mut self, process: ProcessId, slots: usize) {
         let outranked = WithoutSlot::Outranked { slots };
         self.without_slot.insert(process.pid, outranked);

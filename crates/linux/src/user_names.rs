@@ -22,7 +22,7 @@ const PASSWD: &str = "/etc/passwd";
 /// The name of a user, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserName {
-    /// The name, or the number of a user whose name is not known.
+    /// The name, or the number where the name is not known.
     pub text: String,
     /// Whether the name service has not answered yet.
     pub pending: bool,
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn local_users_are_known_at_once() {
-        let names = UserNames::asking(Box::new(|_| panic!("nobody asks the name service")));
+        let names = UserNames::asking(Box::new(|_| panic!("the name service is not asked")));
         let root = UserName {
             text: "root".into(),
             pending: false,

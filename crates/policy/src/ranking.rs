@@ -101,7 +101,7 @@ impl CpuUse {
     /// What is older weighs less: e^-1 after this time.
     const MEMORY: Duration = Duration::from_secs(60);
 
-    /// Notes that a process of this `age` has `used` so much CPU time up to `now`; its average then. At
+    /// Notes the CPU time that a process of this `age` has `used` up to `now`; its average then. At
     /// first that is the average over its life.
     pub fn note(
         &mut self,
@@ -196,7 +196,7 @@ mod tests {
         let mut all: Vec<Contender> = (1..=10)
             .map(|pid| contender(pid, 1000, 8192, 1.0, true))
             .collect();
-        assert_eq!(choose(&all, 10).len(), 10, "nobody else waits");
+        assert_eq!(choose(&all, 10).len(), 10, "no other user waits");
         all.extend((11..=20).map(|pid| contender(pid, 2000 + pid, 64, 0.0, false)));
         let chosen = pids(&choose(&all, 10));
         assert_eq!(chosen.iter().filter(|pid| **pid <= 10).count(), 5);

@@ -110,7 +110,7 @@ impl Others {
         })
     }
 
-    /// Whether this user may ask for so much now.
+    /// Whether this user may ask for `looks` things now.
     fn take(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
@@ -191,7 +191,7 @@ impl Desk {
             false,
         ) = (request, before)
         {
-            // An answer about a region takes a look at the process's mappings: it is for those who may see them.
+            // An answer about a region takes a look at the process's mappings: only clients that may see them cause it.
             return match self.caller.ask(Request::Why { pid, address: None }) {
                 Reply::Explanation(Explanation::NotManaged { pid, why }) => {
                     Reply::Explanation(Explanation::NotManaged { pid, why })
@@ -225,7 +225,7 @@ fn looks(request: Request) -> u32 {
 
 fn not_yours() -> Reply {
     Reply::refused(
-        "only root and its owner may ask about a process's addresses (whoever may read its /proc/PID/maps)",
+        "only root and its owner may ask about a process's addresses: users that may read /proc/PID/maps",
     )
 }
 

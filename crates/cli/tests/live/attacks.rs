@@ -16,7 +16,7 @@ const NOBODY: u32 = 65_534;
 const OTHER: u32 = 65_533;
 /// A user that no file knows: its name is asked of the name service.
 const UNNAMED: u32 = 3_999_999_000;
-/// So long something is waited for that takes seconds. What never happens takes longer.
+/// The longest wait for something that takes seconds. What is blocked takes longer.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Compiles a C program or library of the tests, readable for every user.
@@ -206,8 +206,8 @@ fn idle_connections_to_the_socket_keep_no_other_user_out() {
     daemon.end();
 }
 
-/// Asks as nobody about a process of which an address is known; whether that was allowed.
-fn nobody_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) -> bool {
+/// Asks as an unprivileged user about an address of a process; whether that was allowed.
+fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) -> bool {
     assert!(until(SOON, || manages(daemon, pid)), "{}", daemon.status());
     let answer = hawkeye_as(machine, NOBODY, &format!("why {pid} {address:#x}"));
     let said = text(&answer.stdout) + &text(&answer.stderr);
@@ -232,7 +232,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
     };
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
-    let asked = |helper: &Helper| nobody_may_ask(&machine, &daemon, helper.pid(), helper.said);
+    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.said);
 
     assert!(
         asked(&Helper::start(&program, "hold 32", NOBODY)),
@@ -274,7 +274,7 @@ fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
     daemon.end();
 }
 
-/// A daemon whose name service never answers.
+/// A daemon with a name service that never answers.
 fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
     let name = "libnss_silent.so.2";
     let source = include_str!("attacks/nss_silent.c");
@@ -306,7 +306,8 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
         return;
     }
     // Whether this user is excluded depends on its name.
-    let by_name = "[[rule]]\nname = \"somebody's\"\nmatch.user = \"somebody\"\naction = \"exclude\"\n[[rule]]";
+    let by_name =
+        "[[rule]]\nname = \"by name\"\nmatch.user = \"operator\"\naction = \"exclude\"\n[[rule]]";
     let config = CONFIG.replacen("[[rule]]", by_name, 1);
     let config = format!("policy = \"hawkeye-g\"\n{config}");
     let stranger = Helper::start(&helper(&machine), "hold 64", UNNAMED);
@@ -316,7 +317,7 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
     let answer = why().split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = format!("the name service tells the name of user {UNNAMED}");
     assert!(answer.contains(&expected), "{answer}");
-    assert!(answer.contains("somebody's"), "{answer}");
+    assert!(answer.contains("by name"), "{answer}");
 
     // Management goes on: another program is found and looked at again and again.
     let program = Minded::start(&machine);

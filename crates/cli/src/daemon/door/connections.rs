@@ -43,7 +43,7 @@ struct Client {
     idle: bool,
 }
 
-/// What becomes of a new connection.
+/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
@@ -53,7 +53,7 @@ enum Admission {
 }
 
 /// Decides about a new connection. Where all places are taken, the connection that has been idle for longest
-/// is disconnected, of the user with the most connections: whoever holds them open for nothing loses them.
+/// is disconnected, of the user with the most connections.
 fn admission(open: &[Client], new: Client) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
     if new.is_root {
@@ -161,7 +161,7 @@ impl Permit {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let peer = Peer { credentials: None };
         let socket = std::os::fd::AsFd::as_fd(&socket);
-        Connections::admit(&Arc::default(), socket, peer).expect("nobody else is there")
+        Connections::admit(&Arc::default(), socket, peer).expect("it is the only one")
     }
 }
 
