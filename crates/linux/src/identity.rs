@@ -2,33 +2,19 @@
 //! container.
 
 use crate::error::LinuxError;
+use crate::user_names::UserNames;
 use hawkeye_policy::{Identity, Pod, QosClass};
-use nix::unistd::{Uid, User};
 use procfs::ProcError;
 use procfs::process::Process;
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 
-/// Names of users, each looked up once: a directory service may answer slowly.
-#[derive(Debug, Default)]
-pub struct UserNames(HashMap<u32, String>);
-
-impl UserNames {
-    /// The user's name, or the number of one without.
-    pub fn name(&mut self, uid: u32) -> &str {
-        self.0.entry(uid).or_insert_with(|| {
-            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-            user.map_or_else(|| uid.to_string(), |user| user.name)
-        })
-    }
-}
-
-/// Reads who a process is.
+/// Reads the identity of a process. It does not wait for the name service: [`Identity::user_pending`] says
+/// whether that has still to answer.
 ///
 /// # Errors
-/// It has ended, or its files can't be read.
-pub fn identify(pid: u32, users: &mut UserNames) -> Result<Identity, LinuxError> {
+/// The process has ended, or its files can't be read.
+pub fn identify(pid: u32, users: &UserNames) -> Result<Identity, LinuxError> {
     let failed = |error| unreadable(pid, error);
     let process = Process::new(pid as i32).map_err(failed)?;
     let status = process.status().map_err(failed)?;
@@ -36,10 +22,12 @@ pub fn identify(pid: u32, users: &mut UserNames) -> Result<Identity, LinuxError>
     // Kernels without cgroups, and processes that end meanwhile, have none to show.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let place = Place::of(&cgroup_path(&String::from_utf8_lossy(&cgroups)));
+    let user = users.name(status.euid);
     Ok(Identity {
         command,
         executable: executable(&process),
-        user: users.name(status.euid).to_owned(),
+        user: user.text,
+        user_pending: user.pending,
         uid: status.euid,
         cgroup: place.cgroup,
         unit: place.unit,

@@ -1,5 +1,6 @@
 //! The running kernel as a [`hawkeye_manager::Machine`].
 
+pub mod access;
 pub mod access_bits;
 pub mod bell;
 mod bpf;
@@ -45,6 +46,7 @@ pub mod target_call;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;
+pub mod user_names;
 pub mod userfaultfd;
 pub mod walk_costs;
 

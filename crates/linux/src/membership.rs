@@ -1,15 +1,18 @@
 //! Who is under management: joining, staying, leaving.
 
 use crate::bell::Bell;
+use crate::census::{Program, Sighting};
 use crate::error::LinuxError;
-use crate::identity::{UserNames, identify};
+use crate::identity::identify;
 use crate::process::{self, ProcessHandle};
 use crate::roster::{Roster, VERDICT_AGE};
 use crate::sampler::{Member, Sampler};
+use crate::user_names::UserNames;
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms};
+use hawkeye_policy::ranking::{choose, user_share};
+use hawkeye_policy::{Contender, Identity, ProcessId, Rules, Selection, Terms};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -102,6 +105,8 @@ struct Joined {
     member: Member,
     /// When the rules were last asked about it.
     judged: Duration,
+    /// What it ran then; `None` where no sweep has seen it.
+    program: Option<Program>,
     /// Until then it stays though it is small.
     starts_until: Duration,
 }
@@ -154,7 +159,7 @@ impl Membership {
                 continue;
             }
             // A process that ended between the listing and now just doesn't join.
-            let Ok(identity) = identify(pid, &mut self.users) else {
+            let Ok(identity) = identify(pid, &self.users) else {
                 continue;
             };
             match self.admit(pid, identity, Terms::default(), sampler, now) {
@@ -166,30 +171,71 @@ impl Membership {
 
     /// Follows what a sweep of the machine has seen, if one is due.
     fn follow(&mut self, roster: &mut Roster, sampler: &Sampler, most: usize, now: Duration) {
+        // What runs now may be excluded: until the next sweep it is left alone.
+        for pid in roster.take_executed() {
+            self.members.remove(&pid);
+        }
         self.admit_started(roster, sampler, most, now);
         let Some(large) = roster.sweep(now) else {
             return;
         };
-        let stays: HashSet<u32> = large.iter().map(|seen| seen.pid).collect();
-        self.members
-            .retain(|pid, joined| stays.contains(pid) || now < joined.starts_until);
-        self.renew_verdicts(roster, now);
-        for pid in roster.candidates(&large, now) {
-            if self.members.len() >= most {
-                break;
+        let seen: HashMap<u32, &Sighting> =
+            large.iter().map(|seen| (seen.process.pid, seen)).collect();
+        self.members.retain(|pid, joined| {
+            let executed = seen.get(pid).is_some_and(|seen| joined.has_executed(seen));
+            !executed && (seen.contains_key(pid) || now < joined.starts_until)
+        });
+        self.renew_verdicts(roster, &seen, now);
+        self.fill_slots(roster, sampler, &large, most, now);
+    }
+
+    /// Gives the slots to the most important processes; the others lose theirs.
+    fn fill_slots(
+        &mut self,
+        roster: &mut Roster,
+        sampler: &Sampler,
+        large: &[Sighting],
+        most: usize,
+        now: Duration,
+    ) {
+        // One that has just started keeps its slot.
+        let starting = |joined: &&Joined| now < joined.starts_until;
+        let slots = most.saturating_sub(self.members.values().filter(starting).count());
+        let is_starting = |pid: &u32| {
+            self.members
+                .get(pid)
+                .is_some_and(|joined| now < joined.starts_until)
+        };
+        let competing: Vec<Sighting> = large
+            .iter()
+            .filter(|seen| !is_starting(&seen.process.pid))
+            .cloned()
+            .collect();
+        let mut contenders =
+            roster.contenders(&competing, |process| self.get(process).is_some(), now);
+        let (chosen, newcomers) = choose_and_judge(roster, &mut contenders, slots, now);
+        for it in contenders.iter().filter(|it| !chosen.contains(&it.process)) {
+            roster.note_outranked(it.process, slots);
+            if self.members.remove(&it.process.pid).is_some() {
+                tracing::debug!("process {} gives its slot to another", it.process);
             }
-            if self.members.contains_key(&pid) {
+        }
+        let programs = large.iter().map(|seen| (seen.process, &seen.program));
+        let programs: HashMap<ProcessId, &Program> = programs.collect();
+        for (process, identity, terms) in newcomers {
+            if !chosen.contains(&process) {
                 continue;
             }
-            let joined = match roster.judge(pid, &mut self.users, now) {
-                Ok(Some((identity, terms))) => process::may_be_managed(pid, &terms)
-                    .and_then(|()| self.admit(pid, identity, terms, sampler, now)),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            match joined {
-                Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
-                Err(error) => roster.refuse(pid, now, &error),
+            let admitted = process::may_be_managed(process.pid, &terms)
+                .and_then(|()| self.admit(process.pid, identity, terms, sampler, now));
+            match admitted {
+                Ok(()) => {
+                    if let Some(joined) = self.members.get_mut(&process.pid) {
+                        joined.program = programs.get(&process).copied().cloned();
+                    }
+                }
+                Err(LinuxError::NoSuchProcess(_)) => {}
+                Err(error) => roster.refuse(process.pid, now, &error),
             }
         }
     }
@@ -202,9 +248,13 @@ impl Membership {
         most: usize,
         now: Duration,
     ) {
-        for (pid, identity, terms) in roster.warm_starts(&mut self.users) {
+        for (pid, identity, terms) in roster.warm_starts() {
             if self.members.len() >= most {
                 break;
+            }
+            let of_user = |joined: &&Joined| joined.member.identity.uid == identity.uid;
+            if self.members.values().filter(of_user).count() >= user_share(most) {
+                continue;
             }
             // One that was there before has become another program.
             self.members.remove(&pid);
@@ -238,24 +288,29 @@ impl Membership {
         let joined = Joined {
             member,
             judged,
+            program: None,
             starts_until: Duration::ZERO,
         };
         self.members.insert(pid, joined);
         Ok(())
     }
 
-    /// Asks anew about those whose verdict is old: they may be called otherwise by now, or be elsewhere.
-    fn renew_verdicts(&mut self, roster: &Roster, now: Duration) {
-        let users = &mut self.users;
+    /// Asks the rules again about a process when its verdict is old, when its command or user has changed,
+    /// or when the name of its user was not known.
+    fn renew_verdicts(&mut self, roster: &Roster, seen: &HashMap<u32, &Sighting>, now: Duration) {
         self.members.retain(|pid, joined| {
-            if now < joined.judged + VERDICT_AGE {
+            let program = seen.get(pid).map(|seen| &seen.program);
+            let same = program.is_none() || program == joined.program.as_ref();
+            let fresh = now < joined.judged + VERDICT_AGE;
+            if same && fresh && !joined.member.identity.user_pending {
                 return true;
             }
             // One that can't be read just now is judged by what it was.
-            if let Ok(identity) = identify(*pid, users) {
+            if let Ok(identity) = identify(*pid, roster.users()) {
                 joined.member.identity = identity;
             }
             joined.judged = now;
+            joined.program = program.cloned();
             joined.judge(roster) && process::may_be_managed(*pid, &joined.member.terms).is_ok()
         });
     }
@@ -333,7 +388,46 @@ impl Membership {
     }
 }
 
+/// The processes that get slots, and of those that the rules had to be asked about: their identities and
+/// terms. Contenders that the rules exclude are taken out.
+fn choose_and_judge(
+    roster: &mut Roster,
+    contenders: &mut Vec<Contender>,
+    slots: usize,
+    now: Duration,
+) -> (HashSet<ProcessId>, Vec<(ProcessId, Identity, Terms)>) {
+    let mut newcomers: Vec<(ProcessId, Identity, Terms)> = Vec::new();
+    let mut judged = HashSet::new();
+    loop {
+        let chosen: HashSet<ProcessId> = choose(contenders, slots).into_iter().collect();
+        let is_new = |it: &&Contender| !it.managed && chosen.contains(&it.process);
+        let new = contenders.iter().filter(is_new).map(|it| it.process);
+        let new: Vec<ProcessId> = new.filter(|process| judged.insert(*process)).collect();
+        if new.is_empty() {
+            return (chosen, newcomers);
+        }
+        for process in new {
+            match roster.judge(process.pid, now) {
+                Ok(Some((identity, terms))) => newcomers.push((process, identity, terms)),
+                Ok(None) | Err(LinuxError::NoSuchProcess(_)) => {
+                    contenders.retain(|it| it.process != process);
+                }
+                Err(error) => {
+                    roster.refuse(process.pid, now, &error);
+                    contenders.retain(|it| it.process != process);
+                }
+            }
+        }
+    }
+}
+
 impl Joined {
+    /// Whether it has executed something since a sweep first saw it.
+    fn has_executed(&self, seen: &Sighting) -> bool {
+        let before = self.program.as_ref();
+        before.is_some_and(|before| seen.program.executed_since(before))
+    }
+
     /// Takes the terms that hold now; whether it stays at all.
     fn judge(&mut self, roster: &Roster) -> bool {
         match roster.verdict(&self.member.identity) {

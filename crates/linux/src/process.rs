@@ -227,7 +227,7 @@ pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<(), LinuxError> {
     }
 }
 
-/// Effective user, or root where the process lets nobody look into it; `None` if it is gone.
+/// Effective user; `None` if the process is gone. Whether that user may look into it: [`crate::access`].
 pub fn owner(pid: u32) -> Option<u32> {
     Process::new(pid as i32).and_then(|p| p.uid()).ok()
 }

@@ -3,9 +3,11 @@
 use crate::census::{Census, Sighting, Sweep};
 use crate::error::LinuxError;
 use crate::execs::Execs;
-use crate::identity::{UserNames, identify};
+use crate::identity::identify;
 use crate::process::{self, thread_cpu};
-use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms, Verdict};
+use crate::user_names::UserNames;
+use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::{Contender, CpuUse, Identity, ProcessId, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -28,6 +30,28 @@ pub struct Roster {
     execs: Option<Execs>,
     /// Processes just started that may fall under such a rule.
     started: Vec<u32>,
+    /// Processes that have just executed something.
+    executed: Vec<u32>,
+    users: UserNames,
+    cpu_use: CpuUse,
+    /// Processes that the last sweep found large and that have no slot.
+    without_slot: HashMap<u32, WithoutSlot>,
+}
+
+/// Why a large process that no rule excludes has no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutSlot {
+    /// Most of its memory it shares with processes that were forked from the same program.
+    Shares(Shares),
+    /// Other processes are more important, or its user holds its share of the slots.
+    Outranked { slots: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    anonymous_bytes: u64,
+    own_bytes: u64,
+    family: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +81,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(480);
 /// Between its fork and its exec a process looks like its parent: as large, and not worth a look.
 const LEAST_AGE: Duration = Duration::from_secs(1);
+/// A process that uses at least this much CPU time, in cores, is managed although it seems to share its
+/// memory: that is an estimate, which is too low for forks that have all grown.
+const BUSY_CORES: f64 = 0.01;
+/// Reports of programs that are kept until the next step; what is lost is noticed by the next sweep.
+const MOST_EXECUTED: usize = 4096;
 
 impl Roster {
     /// Starts with nobody known. Each managed process takes file descriptors, so this process's own limit is raised as
@@ -67,6 +96,10 @@ impl Roster {
             descriptors: raise_descriptor_limit(),
             execs: hear_of_starts(&rules),
             started: Vec::new(),
+            executed: Vec::new(),
+            users: UserNames::default(),
+            cpu_use: CpuUse::default(),
+            without_slot: HashMap::new(),
             rules,
             selection,
             next_sweep: Duration::ZERO,
@@ -94,6 +127,9 @@ impl Roster {
     /// Hears who was started; whether a warm start may be wanted for some of them.
     pub fn hear(&mut self) -> bool {
         let heard = self.execs.as_ref().map(Execs::heard).unwrap_or_default();
+        let room = MOST_EXECUTED.saturating_sub(self.executed.len());
+        let executed = heard.iter().map(|program| program.pid);
+        self.executed.extend(executed.take(room));
         let wanted = heard
             .into_iter()
             .filter(|program| self.rules.may_want_warm_start(&program.command));
@@ -102,16 +138,27 @@ impl Roster {
     }
 
     /// Who was started since the last call and is to have a warm start, and on which terms.
-    pub fn warm_starts(&mut self, users: &mut UserNames) -> Vec<(u32, Identity, Terms)> {
+    pub fn warm_starts(&mut self) -> Vec<(u32, Identity, Terms)> {
         self.hear();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // One that has ended already wants nothing.
-            let who = identify(pid, users).ok()?;
+            let who = identify(pid, &self.users).ok()?;
             let terms = self.verdict(&who)?;
             terms.warm_bytes.map(|_| (pid, who, terms))
         };
         started.into_iter().filter_map(judge).collect()
+    }
+
+    /// Processes that have executed something since the last call, as far as BPF reports it.
+    pub fn take_executed(&mut self) -> Vec<u32> {
+        self.hear();
+        std::mem::take(&mut self.executed)
+    }
+
+    /// Names of users.
+    pub fn users(&self) -> &UserNames {
+        &self.users
     }
 
     /// What finding processes has cost.
@@ -150,25 +197,71 @@ impl Roster {
             last: took,
             processes,
         };
-        large.retain(|seen| seen.pid != std::process::id());
-        large.sort_by_key(|seen| std::cmp::Reverse(seen.anonymous_bytes));
-        let there: HashSet<u32> = large.iter().map(|seen| seen.pid).collect();
+        large.retain(|seen| seen.process.pid != std::process::id());
+        large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
+        let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
         self.passed_over.retain(|pid, _| there.contains(pid));
+        let there = large.iter().map(|seen| seen.process).collect();
+        self.cpu_use.retain(&there);
         Some(large)
     }
 
-    /// Who among these might join: large enough, and neither excluded nor refused just now.
-    pub fn candidates(&self, large: &[Sighting], now: Duration) -> Vec<u32> {
-        let passed_over = |pid| {
-            let entry = self.passed_over.get(&pid);
-            entry.is_some_and(|entry: &PassedOver| now < entry.until)
-        };
-        large
-            .iter()
-            .filter(|seen| seen.anonymous_bytes >= self.selection.joins_at_bytes())
-            .map(|seen| seen.pid)
-            .filter(|pid| !passed_over(*pid))
-            .collect()
+    /// The processes that compete for slots: those that are managed, and those that are large enough to join
+    /// and neither excluded nor refused just now.
+    pub fn contenders(
+        &mut self,
+        large: &[Sighting],
+        is_managed: impl Fn(ProcessId) -> bool,
+        now: Duration,
+    ) -> Vec<Contender> {
+        self.without_slot.clear();
+        let mut contenders = Vec::new();
+        for seen in large {
+            let process = seen.process;
+            let cores = self
+                .cpu_use
+                .note(process, now, process::age(process), seen.cpu);
+            let managed = is_managed(process);
+            if !managed && !self.may_join(seen, cores, now) {
+                continue;
+            }
+            contenders.push(Contender {
+                process,
+                user: seen.program.user,
+                own_bytes: seen.own_bytes,
+                cores,
+                managed,
+            });
+        }
+        contenders
+    }
+
+    fn may_join(&mut self, seen: &Sighting, cores: f64, now: Duration) -> bool {
+        let pid = seen.process.pid;
+        let passed_over = self.passed_over.get(&pid);
+        if passed_over.is_some_and(|entry| now < entry.until) {
+            return false;
+        }
+        let joins_at = self.selection.joins_at_bytes();
+        if seen.anonymous_bytes < joins_at {
+            return false;
+        }
+        if seen.own_bytes < joins_at && cores < BUSY_CORES {
+            let shares = Shares {
+                anonymous_bytes: seen.anonymous_bytes,
+                own_bytes: seen.own_bytes,
+                family: seen.family,
+            };
+            self.without_slot.insert(pid, WithoutSlot::Shares(shares));
+            return false;
+        }
+        true
+    }
+
+    /// Notes that a process has no slot because `slots` others do.
+    pub fn note_outranked(&mut self, process: ProcessId, slots: usize) {
+        let outranked = WithoutSlot::Outranked { slots };
+        self.without_slot.insert(process.pid, outranked);
     }
 
     /// Whether a process is to be managed, and on which terms; `None` if not, or not yet.
@@ -178,16 +271,17 @@ impl Roster {
     pub fn judge(
         &mut self,
         pid: u32,
-        users: &mut UserNames,
         now: Duration,
     ) -> Result<Option<(Identity, Terms)>, LinuxError> {
-        let who = identify(pid, users)?;
+        let who = identify(pid, &self.users)?;
         if age(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
-        Ok(match self.verdict(&who) {
-            Some(terms) => Some((who, terms)),
-            None => {
+        Ok(match self.rules.judge(&who) {
+            Verdict::Include(terms) => Some((who, terms)),
+            // The next sweep asks again.
+            Verdict::Undecided { .. } => None,
+            Verdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
                 self.passed_over.insert(pid, PassedOver { until, next });
@@ -200,29 +294,59 @@ impl Roster {
     pub fn verdict(&self, who: &Identity) -> Option<Terms> {
         match self.rules.judge(who) {
             Verdict::Include(terms) => Some(terms),
-            Verdict::Exclude { .. } => None,
+            Verdict::Exclude { .. } | Verdict::Undecided { .. } => None,
         }
     }
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not(&self, pid: u32) -> Option<String> {
-        let who = identify(pid, &mut UserNames::default()).ok()?;
-        if let Verdict::Exclude { rule } = self.rules.judge(&who) {
-            let rule = rule.and_then(|place| self.rules.get(place));
-            return Some(rule.map_or_else(
-                || format!("process {pid} falls under no rule, and such processes are left alone"),
-                |rule| format!("rule {:?} excludes process {pid}", rule.name),
-            ));
+        let who = identify(pid, &self.users).ok()?;
+        let name = |place| self.rules.get(place).map(|rule| rule.name.as_str());
+        match self.rules.judge(&who) {
+            Verdict::Include(_) => {}
+            Verdict::Exclude { rule } => {
+                return Some(rule.and_then(name).map_or_else(
+                    || {
+                        format!(
+                            "process {pid} falls under no rule, and such processes are left alone"
+                        )
+                    },
+                    |rule| format!("rule {rule:?} excludes process {pid}"),
+                ));
+            }
+            Verdict::Undecided { rule } => {
+                return Some(format!(
+                    "process {pid} is left alone until the name service tells the name of user {}: rule {:?} depends on it",
+                    who.uid,
+                    name(rule).unwrap_or_default()
+                ));
+            }
         }
         if self.passed_over.contains_key(&pid) {
             return Some(format!(
                 "process {pid} could not be managed when that was last tried; the log says why"
             ));
         }
+        match self.without_slot.get(&pid) {
+            Some(WithoutSlot::Shares(shares)) => {
+                return Some(format!(
+                    "process {pid} shares most of its {} MiB of anonymous memory with {} others that were forked from the same program: about {} MiB are its own, and it is idle",
+                    shares.anonymous_bytes >> 20,
+                    shares.family - 1,
+                    shares.own_bytes >> 20
+                ));
+            }
+            Some(WithoutSlot::Outranked { slots }) => {
+                return Some(format!(
+                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user holds {} of the slots already",
+                    user_share(*slots)
+                ));
+            }
+            None => {}
+        }
         Some(format!(
-            "process {pid} is not under management: it has less than {} MiB of anonymous memory, was started just now, or there are {} larger ones",
-            self.selection.joins_at_bytes() >> 20,
-            self.selection.max_processes()
+            "process {pid} is not under management: it has less than {} MiB of anonymous memory or was started just now",
+            self.selection.joins_at_bytes() >> 20
         ))
     }
 
@@ -283,6 +407,7 @@ fn age(pid: u32) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::census::Program;
     use hawkeye_policy::Unmatched;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
@@ -295,9 +420,21 @@ mod tests {
 
     fn seen(pid: u32, mib: u64) -> Sighting {
         Sighting {
-            pid,
+            process: ProcessId {
+                pid,
+                start_ticks: 1,
+            },
             anonymous_bytes: mib * MIB,
+            own_bytes: mib * MIB,
+            family: 1,
+            cpu: Duration::ZERO,
+            program: Program::default(),
         }
+    }
+
+    fn joining(roster: &mut Roster, large: &[Sighting], now: Duration) -> Vec<u32> {
+        let contenders = roster.contenders(large, |_| false, now);
+        contenders.iter().map(|it| it.process.pid).collect()
     }
 
     #[test]
@@ -323,13 +460,32 @@ mod tests {
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
         let found = roster().sweep(S(0)).expect("the first sweep is due");
-        assert!(found.iter().all(|seen| seen.pid != std::process::id()));
+        let own = std::process::id();
+        assert!(found.iter().all(|seen| seen.process.pid != own));
     }
 
     #[test]
     fn joining_takes_more_memory_than_staying() {
         let large = [seen(7, 100), seen(8, 40)];
-        assert_eq!(roster().candidates(&large, S(0)), [7]);
+        assert_eq!(joining(&mut roster(), &large, S(0)), [7]);
+        let staying = roster().contenders(&large, |_| true, S(0));
+        assert_eq!(staying.len(), 2);
+    }
+
+    #[test]
+    fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
+        let mut roster = roster();
+        // A process of this number has never been: it is as old as the machine.
+        let fork = |pid, cpu| Sighting {
+            own_bytes: MIB,
+            family: 100,
+            cpu,
+            ..seen(pid, 100)
+        };
+        let forks = [fork(7, Duration::ZERO), fork(8, Duration::MAX)];
+        assert_eq!(joining(&mut roster, &forks, S(0)), [8]);
+        let why = roster.without_slot.get(&7);
+        assert!(matches!(why, Some(WithoutSlot::Shares(_))), "{why:?}");
     }
 
     #[test]
@@ -338,16 +494,13 @@ mod tests {
         let large = [seen(7, 100)];
         let mut now = S(0);
         for seconds in [30, 60, 120, 240, 480, 480] {
-            assert_eq!(roster.candidates(&large, now), [7]);
+            assert_eq!(joining(&mut roster, &large, now), [7]);
             roster.refuse(7, now, &LinuxError::NoSuchProcess(7));
             now += S(seconds);
-            assert!(
-                roster
-                    .candidates(&large, now - Duration::from_nanos(1))
-                    .is_empty()
-            );
+            let just_before = now - Duration::from_nanos(1);
+            assert!(joining(&mut roster, &large, just_before).is_empty());
         }
-        assert_eq!(roster.candidates(&large, now), [7]);
+        assert_eq!(joining(&mut roster, &large, now), [7]);
     }
 
     #[test]
@@ -356,17 +509,17 @@ mod tests {
         let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
         let init = 1;
         let large = [seen(init, 100)];
-        let judged = roster.judge(init, &mut UserNames::default(), S(0));
+        let judged = roster.judge(init, S(0));
         assert!(judged.is_ok_and(|included| included.is_none()));
-        assert!(roster.candidates(&large, S(59)).is_empty());
-        assert_eq!(roster.candidates(&large, S(60)), [init]);
+        assert!(joining(&mut roster, &large, S(59)).is_empty());
+        assert_eq!(joining(&mut roster, &large, S(60)), [init]);
         roster.set_rules(Rules::default(), Selection::default());
-        assert_eq!(roster.candidates(&large, S(1)), [init]);
+        assert_eq!(joining(&mut roster, &large, S(1)), [init]);
     }
 
     #[test]
     fn a_process_that_has_ended_is_nobody() {
-        let judged = roster().judge(u32::MAX / 2, &mut UserNames::default(), S(0));
+        let judged = roster().judge(u32::MAX / 2, S(0));
         assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
 }

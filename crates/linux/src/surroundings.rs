@@ -2,15 +2,17 @@
 //! about them, its allocator, the kernel's settings, its cgroup. Only read.
 
 use crate::error::LinuxError;
-use crate::identity::{UserNames, identify};
+use crate::identity::identify;
 use crate::mappings::{Ineligible, Mapping, vm};
 use crate::thp_settings::{THP_DIR, enabled_file, read_setting};
+use crate::user_names::UserNames;
 use hawkeye_policy::Identity;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Everything around a process that huge pages depend on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -128,6 +130,7 @@ impl Surroundings {
     /// The process is gone, or somebody else's.
     pub fn of(pid: u32) -> Result<Self, LinuxError> {
         let gone = |_| LinuxError::NoSuchProcess(pid);
+        let users = UserNames::default();
         let process = Process::new(pid as i32).map_err(gone)?;
         let status = process.status().map_err(gone)?;
         let maps = process.smaps().map_err(gone)?;
@@ -136,7 +139,7 @@ impl Surroundings {
         let command_line = process.cmdline().unwrap_or_default();
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         Ok(Self {
-            identity: identify(pid, &mut UserNames::default())?,
+            identity: named(identify(pid, &users)?, &users),
             thp_disabled: status.thp_enabled == Some(false),
             places: merged(maps.iter().map(place)),
             allocator: allocator(&libraries, &variables(&environment)),
@@ -144,6 +147,14 @@ impl Surroundings {
             settings: settings(),
         })
     }
+}
+
+/// Waits a little for the name of the process's user.
+fn named(mut identity: Identity, users: &UserNames) -> Identity {
+    let user = users.name_within(identity.uid, Duration::from_secs(1));
+    identity.user = user.text;
+    identity.user_pending = user.pending;
+    identity
 }
 
 fn settings() -> Settings {

@@ -363,13 +363,4 @@ impl Explanation {
             Self::Region(_) => None,
         }
     }
-
-    /// Owner of the process it is about, if that is known.
-    pub fn uid(&self) -> Option<u32> {
-        match self {
-            Self::NotManaged { .. } => None,
-            Self::Process(it) => it.process.uid,
-            Self::Region(it) => it.process.uid,
-        }
-    }
 }

@@ -10,8 +10,11 @@ pub struct Identity {
     pub command: String,
     /// The name of the file it executes, without the folder; `None` where that can't be read.
     pub executable: Option<String>,
-    /// Its effective user's name, or the number where the user has none.
+    /// Its effective user's name, or the number where the user has none or the name is not known yet.
     pub user: String,
+    /// Whether the name of its user is still being looked up.
+    #[serde(skip)]
+    pub user_pending: bool,
     /// Its effective user's number.
     pub uid: u32,
     /// Path of its cgroup, from the root of the hierarchy ("/" is the root itself).

@@ -24,6 +24,7 @@ pub mod plan;
 pub mod policies;
 pub mod policy;
 pub mod prezeroing;
+pub mod ranking;
 pub mod recovered;
 pub mod recovery;
 pub mod rules;
@@ -58,6 +59,7 @@ pub use page::{
 pub use plan::{FaultSizes, Promotion, Reason};
 pub use policies::{PolicySettings, UnknownPolicy};
 pub use policy::{Needs, Policy, Waiting};
+pub use ranking::{Contender, CpuUse};
 pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};

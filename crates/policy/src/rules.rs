@@ -90,20 +90,35 @@ pub struct Conditions {
 impl Conditions {
     /// Whether the process meets all of them.
     pub fn hold(&self, who: &Identity) -> bool {
+        self.decide(who) == Some(true)
+    }
+
+    /// Whether the process meets all of them; `None` where that depends on its user's name, which is not
+    /// known yet.
+    fn decide(&self, who: &Identity) -> Option<bool> {
+        if !self.hold_but_for_user(who) {
+            return Some(false);
+        }
+        let Some(wanted) = &self.user else {
+            return Some(true);
+        };
+        let matches = *wanted == who.user || *wanted == who.uid.to_string();
+        let is_number = wanted.bytes().all(|byte| byte.is_ascii_digit());
+        (matches || is_number || !who.user_pending).then_some(matches)
+    }
+
+    fn hold_but_for_user(&self, who: &Identity) -> bool {
         let pattern = |wanted: &Option<Pattern>, found: &[Option<&str>]| {
             wanted.as_ref().is_none_or(|wanted| {
                 let mut found = found.iter().flatten();
                 found.any(|text| wanted.matches(text))
             })
         };
-        let uid = who.uid.to_string();
-        let user = |wanted: &String| *wanted == who.user || *wanted == uid;
         let pod = who.pod.as_ref();
         pattern(
             &self.command,
             &[Some(&who.command), who.executable.as_deref()],
-        ) && self.user.as_ref().is_none_or(user)
-            && pattern(&self.cgroup, &[Some(&who.cgroup)])
+        ) && pattern(&self.cgroup, &[Some(&who.cgroup)])
             && pattern(&self.unit, &[who.unit.as_deref()])
             && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
             && self
@@ -162,6 +177,11 @@ pub enum Verdict {
         /// Because of this rule, by its place; `None`: because of none.
         rule: Option<usize>,
     },
+    /// Leave it alone for now: its user's name is not known yet, and a rule depends on it.
+    Undecided {
+        /// Which rule, by its place.
+        rule: usize,
+    },
 }
 
 /// All rules of a machine, in order.
@@ -179,7 +199,15 @@ impl Rules {
 
     /// Whether, and on which terms, a process is managed.
     pub fn judge(&self, who: &Identity) -> Verdict {
-        let first = self.rules.iter().position(|rule| rule.conditions.hold(who));
+        let decisions = self.rules.iter().map(|rule| rule.conditions.decide(who));
+        let mut decisive = decisions
+            .enumerate()
+            .filter(|(_, holds)| *holds != Some(false));
+        let first = match decisive.next() {
+            Some((rule, None)) => return Verdict::Undecided { rule },
+            Some((rule, Some(_))) => Some(rule),
+            None => None,
+        };
         match (first.map(|at| self.rules[at].action), self.unmatched) {
             (Some(Action::Include(terms)), _) => Verdict::Include(Terms {
                 rule: first,
@@ -238,6 +266,7 @@ mod tests {
             command: "redis-server".into(),
             executable: Some("redis-check-rdb".into()),
             user: "redis".into(),
+            user_pending: false,
             uid: 106,
             cgroup: "/system.slice/redis-server.service".into(),
             unit: Some("redis-server.service".into()),
@@ -355,6 +384,34 @@ mod tests {
         };
         assert_eq!(rules.judge(&redis()), Verdict::Include(terms));
         assert_eq!(rules.judge(&in_pod()), Verdict::Exclude { rule: Some(2) });
+    }
+
+    #[test]
+    fn a_rule_on_a_name_that_is_not_known_yet_decides_nothing_and_lets_no_later_rule_decide() {
+        let unnamed = Identity {
+            user: "106".into(),
+            user_pending: true,
+            ..redis()
+        };
+        let of = |user: &str, command: &str| Conditions {
+            user: Some(user.into()),
+            command: pattern(command),
+            ..Conditions::default()
+        };
+        let judge = |conditions| {
+            let exclude = Rule {
+                action: Action::Exclude,
+                ..include("first", conditions, 1.0)
+            };
+            Rules::new(vec![exclude], Unmatched::Include).judge(&unnamed)
+        };
+        let undecided = Verdict::Undecided { rule: 0 };
+        let included = Verdict::Include(Terms::default());
+        assert_eq!(judge(of("redis", "*")), undecided);
+        assert_eq!(judge(of("redis", "java")), included, "another command");
+        assert_eq!(judge(of("107", "*")), included, "a number is known");
+        let excluded = Verdict::Exclude { rule: Some(0) };
+        assert_eq!(judge(of("106", "*")), excluded);
     }
 
     #[test]

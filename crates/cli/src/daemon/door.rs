@@ -1,31 +1,36 @@
 //! A listening socket and the threads that serve its clients: few, and each for a short time.
 
-use nix::sys::socket::{Shutdown, getsockopt, shutdown, sockopt::PeerCredentials};
+mod connections;
+
+use connections::Connections;
+pub use connections::Permit;
+use hawkeye_linux::access::Credentials;
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Clients served at once at most. Root has places of its own, so that others can't keep it out.
-const MOST_OTHERS: usize = 16;
-const MOST_ROOT: usize = 8;
-
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user; `None` where the socket does not tell.
-    pub uid: Option<u32>,
+    /// Its user and group; `None` where the socket does not tell.
+    pub credentials: Option<Credentials>,
 }
 
 impl Peer {
+    /// Its user, if that is known.
+    pub fn uid(self) -> Option<u32> {
+        self.credentials.map(|credentials| credentials.uid)
+    }
+
     /// Whether it may change things: root, or the user that the daemon runs as.
     pub fn is_root(self) -> bool {
-        self.uid
+        self.uid()
             .is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
     }
 }
@@ -33,7 +38,7 @@ impl Peer {
 /// A socket that clients come to.
 pub trait Listen: AsFd + Send + Sync + 'static {
     /// A connection.
-    type Stream: Send + 'static;
+    type Stream: AsFd + Send + 'static;
 
     /// Waits for the next client.
     fn accept_client(&self) -> io::Result<(Self::Stream, Peer)>;
@@ -44,9 +49,9 @@ impl Listen for UnixListener {
 
     fn accept_client(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.accept()?;
-        // Of the process that connected, as the kernel saw it then.
-        let uid = getsockopt(&stream, PeerCredentials)?.uid();
-        Ok((stream, Peer { uid: Some(uid) }))
+        let credentials = Credentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
+        let credentials = Some(credentials);
+        Ok((stream, Peer { credentials }))
     }
 }
 
@@ -55,7 +60,7 @@ impl Listen for TcpListener {
 
     fn accept_client(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, _) = self.accept()?;
-        Ok((stream, Peer { uid: None }))
+        Ok((stream, Peer { credentials: None }))
     }
 }
 
@@ -66,13 +71,14 @@ pub struct Door<L: Listen> {
 }
 
 impl<L: Listen> Door<L> {
-    /// Serves each client in a thread of its own. Where too many are there, the next is turned away.
+    /// Serves each client in a thread of its own. Where too many are there, one that is idle is disconnected
+    /// or the next is turned away.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn open(
         listener: L,
-        serve: impl Fn(L::Stream, Peer) + Send + Sync + 'static,
+        serve: impl Fn(L::Stream, Peer, &Permit) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let listener = Arc::new(listener);
         let thread = thread::Builder::new().name("hawkeye-door".into()).spawn({
@@ -96,9 +102,11 @@ impl<L: Listen> Drop for Door<L> {
     }
 }
 
-fn accept<L: Listen>(listener: &L, serve: &Arc<impl Fn(L::Stream, Peer) + Send + Sync + 'static>) {
-    let root = Arc::new(AtomicUsize::new(0));
-    let others = Arc::new(AtomicUsize::new(0));
+fn accept<L: Listen>(
+    listener: &L,
+    serve: &Arc<impl Fn(L::Stream, Peer, &Permit) + Send + Sync + 'static>,
+) {
+    let connections = Arc::new(Connections::default());
     loop {
         let (stream, peer) = match listener.accept_client() {
             Ok(client) => client,
@@ -111,38 +119,12 @@ fn accept<L: Listen>(listener: &L, serve: &Arc<impl Fn(L::Stream, Peer) + Send +
                 continue;
             }
         };
-        let place = if peer.is_root() {
-            Place::take(&root, MOST_ROOT)
-        } else {
-            Place::take(&others, MOST_OTHERS)
+        let Some(permit) = Connections::admit(&connections, stream.as_fd(), peer) else {
+            continue;
         };
-        let Some(place) = place else { continue };
         let serve = Arc::clone(serve);
         let client = thread::Builder::new().name("hawkeye-client".into());
         // Where there is no thread for it, the client is gone with the closure.
-        let _ = client.spawn(move || {
-            serve(stream, peer);
-            drop(place);
-        });
-    }
-}
-
-/// One of the clients that may be there at once.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    /// Only the accepting thread takes places, so that the count can't grow in between.
-    fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        if taken.load(Ordering::Acquire) >= most {
-            return None;
-        }
-        taken.fetch_add(1, Ordering::AcqRel);
-        Some(Self(Arc::clone(taken)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let _ = client.spawn(move || serve(stream, peer, &permit));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::calls::Caller;
 use super::deadline::{Timed, UntilDeadline};
-use super::door::Door;
+use super::door::{Door, Permit};
 use super::prometheus;
 use super::protocol::{Reply, Request};
 use anyhow::{Context, Result, bail};
@@ -42,9 +42,9 @@ impl MetricsServer {
             caller,
             last: Mutex::new(None),
         };
-        let door = Door::open(listener, move |stream, _| {
+        let door = Door::open(listener, move |stream, _, permit| {
             let stream = UntilDeadline::new(stream, CLIENT_TIME);
-            if let Err(error) = serve(stream, || metrics.text()) {
+            if let Err(error) = serve(stream, permit, || metrics.text()) {
                 tracing::debug!("a scraper was dropped: {error}");
             }
         });
@@ -82,12 +82,16 @@ impl Metrics {
 
 fn serve<S: Timed>(
     stream: UntilDeadline<S>,
+    permit: &Permit,
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let Some(request_line) = read_head(&mut stream)? else {
         return Ok(());
     };
+    if !permit.begin_answer() {
+        return Ok(());
+    }
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
         (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => Some(path),
@@ -112,6 +116,7 @@ fn serve<S: Timed>(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+    permit.end_answer();
     let stream = stream.get_mut();
     stream.extend(CLIENT_TIME);
     stream.write_all(head.as_bytes())?;
@@ -155,7 +160,7 @@ mod tests {
             })
         };
         let stream = UntilDeadline::new(server, CLIENT_TIME);
-        let _ = serve(stream, || metrics);
+        let _ = serve(stream, &Permit::unlimited(), || metrics);
         sender.join().expect("ends");
         let mut answer = Vec::new();
         // What was not read makes the end a reset.
@@ -200,6 +205,26 @@ mod tests {
         assert_eq!(answer(b"", metrics()), "");
         let endless = b"GET /nowhere HTTP/1.1\r\n".repeat(100_000);
         assert!(answer(&endless, metrics()).starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn idle_connections_keep_no_scraper_out() {
+        let (caller, calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
+        // Without a manager the answer is an error, but an answer.
+        drop(calls);
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+        let address = address.expect("a free port");
+        let _server = MetricsServer::start(address, caller).expect("starts");
+        let connect = || std::net::TcpStream::connect(address).expect("connects");
+        let idle: Vec<_> = (0..64).map(|_| connect()).collect();
+        let mut scraper = connect();
+        scraper
+            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("asks");
+        let mut answer = String::new();
+        scraper.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains("the daemon is ending"), "{answer}");
+        drop(idle);
     }
 
     #[test]

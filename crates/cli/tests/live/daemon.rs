@@ -47,10 +47,19 @@ impl<'a> Daemon<'a> {
 
     /// By a configuration of its own.
     pub fn start_by(machine: &'a Machine, text: &str) -> Self {
+        Self::start_by_command(machine, text, |daemon| daemon)
+    }
+
+    /// The same, started by the command that `prepare` makes of the usual one.
+    pub fn start_by_command(
+        machine: &'a Machine,
+        text: &str,
+        prepare: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let config = machine.state.join("hawkeye.toml");
         fs::write(&config, text).expect("writes");
-        let child = machine
-            .hawkeye(&format!("daemon --config {}", config.display()))
+        let usual = machine.hawkeye(&format!("daemon --config {}", config.display()));
+        let child = prepare(usual)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -3,6 +3,7 @@
 
 mod advise;
 mod attach;
+mod attacks;
 mod bad_input;
 mod common;
 mod daemon;

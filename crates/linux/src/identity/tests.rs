@@ -146,8 +146,8 @@ fn containers_of_every_runtime_have_an_id() {
 
 #[test]
 fn this_process_is_known() {
-    let mut users = UserNames::default();
-    let who = identify(std::process::id(), &mut users).expect("we are there");
+    let users = UserNames::default();
+    let who = identify(std::process::id(), &users).expect("we are there");
     assert_eq!(who.uid, nix::unistd::geteuid().as_raw());
     let executable = who.executable.expect("ours can be read");
     assert!(
@@ -156,5 +156,5 @@ fn this_process_is_known() {
         who.command
     );
     assert!(who.cgroup.starts_with('/'));
-    assert!(identify(u32::MAX / 2, &mut users).is_err());
+    assert!(identify(u32::MAX / 2, &users).is_err());
 }

@@ -1,5 +1,6 @@
 use super::super::calls::{Calls, calls};
 use super::*;
+use hawkeye_linux::access::Credentials;
 use hawkeye_manager::view::{
     Column, EntryView, ProcessExplanation, RegionExplanation, RegionState, Strip,
 };
@@ -8,8 +9,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-const ROOT: Peer = Peer { uid: Some(0) };
-const OTHER: Peer = Peer { uid: Some(65_533) };
+const ROOT: Peer = of_uid(0);
+const OTHER: Peer = of_uid(65_533);
+const STRANGER: Peer = of_uid(65_532);
+
+const fn of_uid(uid: u32) -> Peer {
+    Peer {
+        credentials: Some(Credentials {
+            uid,
+            gid: uid,
+            user_namespace: None,
+        }),
+    }
+}
+
+/// A desk where every process belongs to [`OTHER`].
+fn desk(caller: &Caller) -> Desk {
+    Desk {
+        may_see_addresses: |peer, _| peer == OTHER,
+        ..Desk::new(caller.clone()).expect("a desk")
+    }
+}
 
 /// A desk, and a manager behind it that answers by `answer` until the end.
 fn with_manager<T>(
@@ -47,7 +67,7 @@ fn answer_to(desk: &Desk, peer: Peer, request: &[u8], time: Duration) -> Option<
             let _ = client.write_all(&request);
         })
     };
-    let _ = desk.serve(UntilDeadline::new(server, time), peer);
+    let _ = desk.serve(UntilDeadline::new(server, time), peer, &Permit::unlimited());
     sender.join().expect("ends");
     let mut line = Vec::new();
     // What was not read makes the end a reset.
@@ -70,12 +90,12 @@ fn refusal(reply: Option<Reply>) -> String {
 #[test]
 fn root_changes_and_others_read() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         for request in [Request::Pause, Request::Resume] {
             assert_eq!(ask(&desk, ROOT, request), Reply::Done { changed: true });
             let why = refusal(Some(ask(&desk, OTHER, request)));
             assert!(why.contains("only root"), "{why}");
-            let unknown = Peer { uid: None };
+            let unknown = Peer { credentials: None };
             assert!(refusal(Some(ask(&desk, unknown, request))).contains("only root"));
         }
         assert_eq!(
@@ -89,12 +109,17 @@ fn root_changes_and_others_read() {
 #[test]
 fn others_ask_so_often_and_root_whenever_it_likes() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let mut others = desk.others.lock().expect("is ours");
-        while others.take(desk.began.elapsed(), 1) {}
+        while others.take(desk.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
         let why = refusal(Some(ask(&desk, OTHER, Request::Status)));
         assert!(why.contains("too many"), "{why}");
+        assert_eq!(
+            ask(&desk, STRANGER, Request::Status),
+            Reply::Done { changed: true },
+            "another user may still ask"
+        );
         assert_eq!(
             ask(&desk, ROOT, Request::Status),
             Reply::Done { changed: true }
@@ -105,7 +130,7 @@ fn others_ask_so_often_and_root_whenever_it_likes() {
 #[test]
 fn who_asks_about_whole_processes_may_ask_less_often() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let strip = Request::Strip {
             pid: 1,
             columns: 80,
@@ -160,10 +185,9 @@ fn explained(request: Request) -> Reply {
 #[test]
 fn addresses_are_for_root_and_the_owner() {
     with_manager(explained, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
-        let stranger = Peer { uid: Some(65_532) };
+        let desk = desk(caller);
         let why = |address| Request::Why { pid: 1, address };
-        for (peer, allowed) in [(ROOT, true), (OTHER, true), (stranger, false)] {
+        for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
             let Reply::Explanation(Explanation::Process(answer)) = ask(&desk, peer, why(None))
             else {
                 panic!("everybody may ask about a process");
@@ -173,6 +197,26 @@ fn addresses_are_for_root_and_the_owner() {
             let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
             assert_eq!(answered, allowed, "{peer:?}");
         }
+    });
+}
+
+#[test]
+fn who_loses_its_process_during_the_answer_gets_no_addresses() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    let answer = |request| {
+        // The process becomes another user's.
+        ASKED.store(true, Ordering::Release);
+        explained(request)
+    };
+    with_manager(answer, |caller| {
+        let desk = Desk {
+            may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
+            ..desk(caller)
+        };
+        let address = Some(1 << 46);
+        let request = Request::Why { pid: 1, address };
+        let why = refusal(Some(ask(&desk, OTHER, request)));
+        assert!(why.contains("owner"), "{why}");
     });
 }
 
@@ -193,13 +237,12 @@ fn nobody_elses_mappings_are_looked_at() {
         explained(request)
     };
     with_manager(answer, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
-        let stranger = Peer { uid: Some(65_532) };
+        let desk = desk(caller);
         let request = Request::Why {
             pid: 1,
             address: Some(1 << 46),
         };
-        let why = refusal(Some(ask(&desk, stranger, request)));
+        let why = refusal(Some(ask(&desk, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
     });
@@ -208,7 +251,7 @@ fn nobody_elses_mappings_are_looked_at() {
 #[test]
 fn garbage_is_answered_with_what_is_wrong() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let say = |bytes: &[u8]| answer_to(&desk, OTHER, bytes, CLIENT_TIME);
         assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
         assert!(refusal(say(b"\n")).contains("protocol"));
@@ -222,7 +265,7 @@ fn garbage_is_answered_with_what_is_wrong() {
 #[test]
 fn megabytes_are_not_read() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let endless = vec![b' '; 4 << 20];
         let why = refusal(answer_to(&desk, OTHER, &endless, CLIENT_TIME));
         assert!(why.contains("4096 bytes at most"), "{why}");
@@ -232,7 +275,7 @@ fn megabytes_are_not_read() {
 #[test]
 fn who_stalls_or_drips_is_dropped_without_an_answer() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let time = Duration::from_millis(30);
         assert_eq!(answer_to(&desk, OTHER, b"", time), None);
         assert_eq!(answer_to(&desk, OTHER, b"{\"protocol\":1,", time), None);
@@ -244,7 +287,14 @@ fn who_stalls_or_drips_is_dropped_without_an_answer() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        assert!(desk.serve(UntilDeadline::new(server, time), OTHER).is_err());
+        assert!(
+            desk.serve(
+                UntilDeadline::new(server, time),
+                OTHER,
+                &Permit::unlimited()
+            )
+            .is_err()
+        );
         dripping.join().expect("ends when it was dropped");
     });
 }
@@ -252,15 +302,19 @@ fn who_stalls_or_drips_is_dropped_without_an_answer() {
 #[test]
 fn who_leaves_before_the_answer_does_no_harm() {
     with_manager(done, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let (mut client, server) = UnixStream::pair().expect("a pair");
         let line = protocol::line(&Request::Status).expect("is JSON");
         client.write_all(&line).expect("is sent");
         client.shutdown(Shutdown::Both).expect("leaves");
         drop(client);
         assert!(
-            desk.serve(UntilDeadline::new(server, CLIENT_TIME), ROOT)
-                .is_err()
+            desk.serve(
+                UntilDeadline::new(server, CLIENT_TIME),
+                ROOT,
+                &Permit::unlimited()
+            )
+            .is_err()
         );
         assert_eq!(
             ask(&desk, ROOT, Request::Status),
@@ -335,7 +389,7 @@ fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
 fn a_strip_has_addresses_for_root_and_the_owner() {
     let answer = |_| {
         Reply::Strip(Strip {
-            uid: OTHER.uid,
+            uid: OTHER.uid(),
             columns: vec![Column {
                 start: Some(2 << 20),
                 end: Some(4 << 20),
@@ -346,7 +400,7 @@ fn a_strip_has_addresses_for_root_and_the_owner() {
         })
     };
     with_manager(answer, |caller| {
-        let desk = Desk::new(caller.clone()).expect("a desk");
+        let desk = desk(caller);
         let (pid, columns) = (7, 80);
         let request = Request::Strip { pid, columns };
         let start = |peer| match ask(&desk, peer, request) {
@@ -355,7 +409,6 @@ fn a_strip_has_addresses_for_root_and_the_owner() {
         };
         assert_eq!(start(ROOT), (Some(2 << 20), 1));
         assert_eq!(start(OTHER), (Some(2 << 20), 1));
-        let stranger = Peer { uid: Some(65_532) };
-        assert_eq!(start(stranger), (None, 1));
+        assert_eq!(start(STRANGER), (None, 1));
     });
 }

@@ -1,0 +1,240 @@
+//! The open connections of a socket, and which of them gives way when there are too many.
+
+use super::Peer;
+use nix::sys::socket::{Shutdown, shutdown};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Connections of all users but root at once, at most. Root has some of its own, so that others can't keep it
+/// out.
+const MOST_OTHERS: usize = 16;
+const MOST_ROOT: usize = 8;
+/// Connections of one user other than root at once, at most.
+const MOST_OF_USER: usize = 4;
+/// Threads that serve clients, those included that were disconnected and have not ended yet.
+const MOST_THREADS: usize = 64;
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Connections(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    threads: usize,
+    /// The oldest first.
+    open: Vec<Open>,
+}
+
+struct Open {
+    id: u64,
+    client: Client,
+    /// A second descriptor of the connection, to shut it down by.
+    socket: OwnedFd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Client {
+    /// `None` where the socket does not tell.
+    user: Option<u32>,
+    is_root: bool,
+    /// Whether the daemon waits for it: for its request, or for taking the reply.
+    idle: bool,
+}
+
+/// The decision about a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Accepted,
+    /// In place of the connection at this position.
+    Instead(usize),
+    Refused,
+}
+
+/// Decides about a new connection. Where all places are taken, the connection that has been idle for longest
+/// is disconnected, of the user with the most connections.
+fn admission(open: &[Client], new: Client) -> Admission {
+    let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
+    if new.is_root {
+        return match of_kind < MOST_ROOT {
+            true => Admission::Accepted,
+            false => Admission::Refused,
+        };
+    }
+    let mut held: HashMap<Option<u32>, usize> = HashMap::new();
+    for client in open.iter().filter(|it| !it.is_root) {
+        *held.entry(client.user).or_default() += 1;
+    }
+    let own = held.get(&new.user).copied().unwrap_or(0);
+    if new.user.is_some() && own >= MOST_OF_USER {
+        return Admission::Refused;
+    }
+    if of_kind < MOST_OTHERS {
+        return Admission::Accepted;
+    }
+    let most = held.values().copied().max().unwrap_or(0);
+    let gives_way = |it: &Client| {
+        it.idle
+            && !it.is_root
+            && held.get(&it.user) == Some(&most)
+            && (most > own || it.user == new.user)
+    };
+    let place = open.iter().position(gives_way);
+    place.map_or(Admission::Refused, Admission::Instead)
+}
+
+impl Connections {
+    /// Admits a connection, or not.
+    pub(super) fn admit(this: &Arc<Self>, socket: BorrowedFd<'_>, peer: Peer) -> Option<Permit> {
+        let client = Client {
+            user: peer.uid(),
+            is_root: peer.is_root(),
+            idle: true,
+        };
+        let mut state = this.lock();
+        if state.threads >= MOST_THREADS {
+            return None;
+        }
+        let open: Vec<Client> = state.open.iter().map(|it| it.client).collect();
+        match admission(&open, client) {
+            Admission::Accepted => {}
+            Admission::Instead(place) => {
+                let gone = state.open.remove(place);
+                let _ = shutdown(gone.socket.as_raw_fd(), Shutdown::Both);
+            }
+            Admission::Refused => return None,
+        }
+        let id = state.next;
+        state.next += 1;
+        state.threads += 1;
+        state.open.push(Open {
+            id,
+            client,
+            socket: socket.try_clone_to_owned().ok()?,
+        });
+        Some(Permit {
+            connections: Arc::clone(this),
+            id,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right of a connection to be served.
+pub struct Permit {
+    connections: Arc<Connections>,
+    id: u64,
+}
+
+impl Permit {
+    /// The request is there and is being answered: the connection does not give way to others. Whether it
+    /// has not given way already.
+    #[must_use]
+    pub fn begin_answer(&self) -> bool {
+        self.set_idle(false)
+    }
+
+    /// The answer is there: from now on the daemon waits for the client.
+    pub fn end_answer(&self) {
+        self.set_idle(true);
+    }
+
+    fn set_idle(&self, idle: bool) -> bool {
+        let mut state = self.connections.lock();
+        let Some(place) = state.open.iter().position(|it| it.id == self.id) else {
+            return false;
+        };
+        let mut open = state.open.remove(place);
+        open.client.idle = idle;
+        // The time of waiting begins anew.
+        state.open.push(open);
+        true
+    }
+
+    /// For a connection that no door has admitted.
+    #[cfg(test)]
+    pub fn unlimited() -> Self {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let peer = Peer { credentials: None };
+        let socket = std::os::fd::AsFd::as_fd(&socket);
+        Connections::admit(&Arc::default(), socket, peer).expect("it is the only one")
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.connections.lock();
+        state.open.retain(|it| it.id != self.id);
+        state.threads = state.threads.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(user: impl Into<Option<u32>>) -> Client {
+        let user = user.into();
+        Client {
+            user,
+            is_root: user == Some(0),
+            idle: true,
+        }
+    }
+
+    fn answering(user: impl Into<Option<u32>>) -> Client {
+        Client {
+            idle: false,
+            ..client(user)
+        }
+    }
+
+    #[test]
+    fn one_user_has_few_connections_and_the_others_find_room() {
+        let flood = vec![client(1000); MOST_OF_USER];
+        assert_eq!(admission(&flood, client(1000)), Admission::Refused);
+        assert_eq!(admission(&flood, client(1001)), Admission::Accepted);
+        assert_eq!(admission(&flood, client(0)), Admission::Accepted);
+    }
+
+    #[test]
+    fn many_users_together_keep_no_other_user_out() {
+        let crowd: Vec<Client> = (0..MOST_OTHERS as u32)
+            .map(|place| client(1000 + place / 4))
+            .collect();
+        assert_eq!(admission(&crowd, client(2000)), Admission::Instead(0));
+        assert_eq!(admission(&crowd, client(0)), Admission::Accepted);
+        let mut busy = crowd.clone();
+        busy[0] = answering(1000);
+        assert_eq!(admission(&busy, client(2000)), Admission::Instead(1));
+        let all_different: Vec<Client> = (1000..1016).map(client).collect();
+        let by_own = admission(&all_different, client(1003));
+        assert_eq!(by_own, Admission::Instead(3), "others have no more than it");
+    }
+
+    #[test]
+    fn where_users_are_not_known_the_longest_idle_gives_way() {
+        let mut open = vec![client(None); MOST_OTHERS];
+        assert_eq!(admission(&open, client(None)), Admission::Instead(0));
+        open[0] = answering(None);
+        assert_eq!(admission(&open, client(None)), Admission::Instead(1));
+        let busy = vec![answering(None); MOST_OTHERS];
+        assert_eq!(admission(&busy, client(None)), Admission::Refused);
+    }
+
+    #[test]
+    fn root_gives_way_to_nobody() {
+        let roots = vec![client(0); MOST_ROOT];
+        assert_eq!(admission(&roots, client(0)), Admission::Refused);
+        let mut open = roots;
+        open.extend(vec![client(None); MOST_OTHERS]);
+        assert_eq!(
+            admission(&open, client(None)),
+            Admission::Instead(MOST_ROOT)
+        );
+    }
+}

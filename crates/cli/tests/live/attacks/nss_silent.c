@@ -1,0 +1,13 @@
+/* A name service that never answers. Only numbers are asked for: names are not its business. */
+#include <nss.h>
+#include <pwd.h>
+#include <unistd.h>
+
+enum nss_status _nss_silent_getpwuid_r(uid_t uid, struct passwd *result, char *buffer,
+				       size_t length, int *error)
+{
+	(void)uid, (void)result, (void)buffer, (void)length, (void)error;
+	for (;;)
+		pause();
+	return NSS_STATUS_UNAVAIL;
+}

@@ -1,0 +1,186 @@
+//! Whether a user may know where a process has its memory: what the kernel decides when that user opens
+//! `/proc/PID/maps` (`ptrace_may_access` in kernel/ptrace.c with `PTRACE_MODE_READ_FSCREDS`).
+
+use crate::error::LinuxError;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use procfs::process::Process;
+use std::fs;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// A client of a Unix socket, as the kernel saw it when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// User namespace; `None` where the client was gone before that could be read.
+    pub user_namespace: Option<Namespace>,
+}
+
+/// A namespace, by the device and inode of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    dev: u64,
+    ino: u64,
+}
+
+impl Credentials {
+    /// Those of the process that connected to this Unix socket.
+    ///
+    /// # Errors
+    /// It is no connected Unix socket.
+    pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self, LinuxError> {
+        let peer = getsockopt(&socket, PeerCredentials).map_err(|errno| LinuxError::Call {
+            call: "getsockopt(SO_PEERCRED)",
+            errno,
+        })?;
+        let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace);
+        Ok(Self {
+            uid: peer.uid(),
+            gid: peer.gid(),
+            // Another process may have its number by now.
+            user_namespace: namespace.filter(|_| !has_ended(socket)),
+        })
+    }
+
+    /// Whether they may know where a process has its memory, at this moment. Capabilities of the client do not
+    /// count: it has the rights of an ordinary process.
+    pub fn may_see_addresses(&self, pid: u32) -> bool {
+        let Some(target) = Target::read(pid) else {
+            return false;
+        };
+        self.user_namespace.is_some() && target.admits(self)
+    }
+}
+
+/// What the kernel looks at in a process that another wants to look into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    /// Real, effective and saved user.
+    users: [u32; 3],
+    /// Real, effective and saved group.
+    groups: [u32; 3],
+    /// The owner of its files in `/proc`: its user only if it is dumpable.
+    owner: u32,
+    permitted_capabilities: u64,
+    user_namespace: Option<Namespace>,
+}
+
+impl Target {
+    /// None of this takes the process's `mmap_lock`.
+    fn read(pid: u32) -> Option<Self> {
+        let status = Process::new(i32::try_from(pid).ok()?).ok()?.status().ok()?;
+        // Files show whether it is dumpable; the folder /proc/PID does not.
+        let owner = fs::metadata(format!("/proc/{pid}/maps")).ok()?.uid();
+        Some(Self {
+            users: [status.ruid, status.euid, status.suid],
+            groups: [status.rgid, status.egid, status.sgid],
+            owner,
+            permitted_capabilities: status.capprm,
+            user_namespace: user_namespace(pid),
+        })
+    }
+
+    fn admits(&self, client: &Credentials) -> bool {
+        self.users == [client.uid; 3]
+            && self.groups == [client.gid; 3]
+            && self.owner == client.uid
+            && self.permitted_capabilities == 0
+            && self.user_namespace == client.user_namespace
+    }
+}
+
+fn user_namespace(pid: u32) -> Option<Namespace> {
+    let file = fs::metadata(format!("/proc/{pid}/ns/user")).ok()?;
+    Some(Namespace {
+        dev: file.dev(),
+        ino: file.ino(),
+    })
+}
+
+/// Whether the client of a socket has ended. Before Linux 6.5, which can't tell, it has not.
+fn has_ended(socket: BorrowedFd<'_>) -> bool {
+    let mut fd: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the first.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 || fd < 0 {
+        return !matches!(Errno::last(), Errno::ENOPROTOOPT);
+    }
+    // SAFETY: the call just made this descriptor; it is known nowhere else.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    const OWN: Option<Namespace> = Some(Namespace { dev: 4, ino: 1 });
+    const CLIENT: Credentials = Credentials {
+        uid: 1000,
+        gid: 100,
+        user_namespace: OWN,
+    };
+    const TARGET: Target = Target {
+        users: [1000; 3],
+        groups: [100; 3],
+        owner: 1000,
+        permitted_capabilities: 0,
+        user_namespace: OWN,
+    };
+
+    #[test]
+    fn an_ordinary_process_admits_its_user_and_every_difference_keeps_it_out() {
+        assert!(TARGET.admits(&CLIENT));
+        let mut others = vec![
+            Target { owner: 0, ..TARGET },
+            Target {
+                permitted_capabilities: 1 << 13,
+                ..TARGET
+            },
+            Target {
+                user_namespace: None,
+                ..TARGET
+            },
+            Target {
+                user_namespace: Some(Namespace { dev: 4, ino: 2 }),
+                ..TARGET
+            },
+        ];
+        for at in 0..3 {
+            let (mut users, mut groups) = (TARGET, TARGET);
+            users.users[at] = 0;
+            groups.groups[at] = 0;
+            others.extend([users, groups]);
+        }
+        for other in others {
+            assert!(!other.admits(&CLIENT), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_client_of_a_socket_is_known() {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let peer = Credentials::of_peer(one.as_fd()).expect("is connected");
+        assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
+        assert_eq!(peer.user_namespace, user_namespace(std::process::id()));
+        assert!(peer.user_namespace.is_some());
+        assert!(!peer.may_see_addresses(u32::MAX / 2), "it has ended");
+    }
+}

@@ -1,0 +1,278 @@
+//! Names of users. A directory service may take minutes to answer, so that nothing waits for it here.
+
+use nix::unistd::{Uid, User};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Threads that may wait for the name service at once. One that never answers keeps them for good.
+const MOST_LOOKUPS: usize = 4;
+/// Names that may wait for a thread: beyond that, numbers are shown.
+const MOST_WAITING: usize = 1024;
+/// A name is looked up again when it is older; until the answer is there, the old one holds.
+const MOST_AGE: Duration = Duration::from_secs(600);
+/// Names that are kept at most; then all are forgotten.
+const MOST_KNOWN: usize = 16384;
+const PASSWD: &str = "/etc/passwd";
+
+/// The name of a user, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserName {
+    /// The name, or the number where the name is not known.
+    pub text: String,
+    /// Whether the name service has not answered yet.
+    pub pending: bool,
+}
+
+/// Names of users. `/etc/passwd` is read at once; threads ask the name service about all other users. Clones
+/// share what is known.
+#[derive(Clone)]
+pub struct UserNames(Arc<Shared>);
+
+/// Asks for a user's name and may take as long as it likes. `None`: there is no such user.
+type Lookup = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
+
+struct Shared {
+    state: Mutex<State>,
+    answered: Condvar,
+    look_up: Lookup,
+}
+
+#[derive(Default)]
+struct State {
+    local: LocalUsers,
+    known: HashMap<u32, Known>,
+    waiting: VecDeque<u32>,
+    /// Users that a thread asks about at the moment.
+    asked: Vec<u32>,
+}
+
+struct Known {
+    name: String,
+    at: Instant,
+}
+
+impl fmt::Debug for UserNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UserNames")
+    }
+}
+
+impl Default for UserNames {
+    fn default() -> Self {
+        Self::asking(Box::new(|uid| {
+            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+            user.map(|user| user.name)
+        }))
+    }
+}
+
+impl UserNames {
+    fn asking(look_up: Lookup) -> Self {
+        Self(Arc::new(Shared {
+            state: Mutex::default(),
+            answered: Condvar::new(),
+            look_up,
+        }))
+    }
+
+    /// The user's name, without waiting for the name service.
+    pub fn name(&self, uid: u32) -> UserName {
+        self.name_in(&mut self.lock(), uid)
+    }
+
+    /// The same, but waits up to `most` for the name service.
+    pub fn name_within(&self, uid: u32, most: Duration) -> UserName {
+        let deadline = Instant::now() + most;
+        let mut state = self.lock();
+        loop {
+            let name = self.name_in(&mut state, uid);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !name.pending || left.is_zero() {
+                return name;
+            }
+            let waited = self.0.answered.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn name_in(&self, state: &mut State, uid: u32) -> UserName {
+        if let Some(name) = state.local.name(uid) {
+            return UserName {
+                text: name.to_owned(),
+                pending: false,
+            };
+        }
+        let known = state.known.get(&uid);
+        let name = known.map(|known| known.name.clone());
+        if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
+            self.ask(state, uid);
+        }
+        UserName {
+            pending: name.is_none(),
+            text: name.unwrap_or_else(|| uid.to_string()),
+        }
+    }
+
+    /// Has a thread ask the name service.
+    fn ask(&self, state: &mut State, uid: u32) {
+        let is_asked = state.asked.contains(&uid) || state.waiting.contains(&uid);
+        if is_asked || state.waiting.len() >= MOST_WAITING {
+            return;
+        }
+        if state.asked.len() >= MOST_LOOKUPS {
+            state.waiting.push_back(uid);
+            return;
+        }
+        let names = self.clone();
+        let thread = thread::Builder::new().name("hawkeye-names".into());
+        // Without a thread, the name is asked for again at the next request.
+        if thread.spawn(move || names.answer(uid)).is_ok() {
+            state.asked.push(uid);
+        }
+    }
+
+    /// Asks the name service about one user, then about those that wait.
+    fn answer(&self, first: u32) {
+        let mut next = Some(first);
+        while let Some(uid) = next {
+            let name = (self.0.look_up)(uid);
+            let mut state = self.lock();
+            let name = name.unwrap_or_else(|| uid.to_string());
+            let at = Instant::now();
+            if state.known.len() >= MOST_KNOWN {
+                state.known.clear();
+            }
+            state.known.insert(uid, Known { name, at });
+            state.asked.retain(|asked| *asked != uid);
+            next = state.waiting.pop_front();
+            state.asked.extend(next);
+            drop(state);
+            self.0.answered.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The users of `/etc/passwd`.
+#[derive(Default)]
+struct LocalUsers {
+    names: HashMap<u32, String>,
+    /// Which version of the file they are of.
+    version: Option<Version>,
+    looked: Option<Instant>,
+}
+
+/// Inode, size and time of a file.
+type Version = (u64, u64, i64, i64);
+
+impl LocalUsers {
+    /// So long the file is taken to be as it was.
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+    fn name(&mut self, uid: u32) -> Option<&str> {
+        if self.looked.is_none_or(|at| at.elapsed() > Self::LOOK_EVERY) {
+            self.looked = Some(Instant::now());
+            self.refresh();
+        }
+        self.names.get(&uid).map(String::as_str)
+    }
+
+    fn refresh(&mut self) {
+        let found = fs::metadata(PASSWD).ok();
+        let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
+        if version != self.version {
+            self.version = version;
+            self.names = users(&fs::read(PASSWD).unwrap_or_default());
+        }
+    }
+}
+
+/// The users of a file in the format of passwd(5). The first name of a number counts.
+fn users(passwd: &[u8]) -> HashMap<u32, String> {
+    let mut names = HashMap::new();
+    for line in String::from_utf8_lossy(passwd).lines() {
+        let mut fields = line.split(':');
+        let (Some(name), Some(uid)) = (fields.next(), fields.nth(1)) else {
+            continue;
+        };
+        // Lines that begin with these refer to a name service.
+        if name.is_empty() || name.starts_with(['+', '-']) {
+            continue;
+        }
+        if let Ok(uid) = uid.parse() {
+            names.entry(uid).or_insert_with(|| name.to_owned());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// No user of `/etc/passwd` has such a number.
+    const UNKNOWN: u32 = 3_999_999_000;
+
+    #[test]
+    fn a_passwd_file_is_read() {
+        let text =
+            b"root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:\nredis:x:106:1::/:\n+::::::\nbad\n\n";
+        let names = users(text);
+        assert_eq!(names.get(&0).map(String::as_str), Some("root"));
+        assert_eq!(names.get(&106).map(String::as_str), Some("redis"));
+        assert_eq!(names.len(), 2);
+    }
+
+    #[test]
+    fn local_users_are_known_at_once() {
+        let names = UserNames::asking(Box::new(|_| panic!("the name service is not asked")));
+        let root = UserName {
+            text: "root".into(),
+            pending: false,
+        };
+        assert_eq!(names.name(0), root);
+    }
+
+    #[test]
+    fn a_name_service_that_does_not_answer_is_not_waited_for() {
+        let (answer, never) = channel::<()>();
+        let never = Mutex::new(never);
+        let names = UserNames::asking(Box::new(move |uid| {
+            let _ = never.lock().map(|it| it.recv());
+            Some(format!("user-{uid}"))
+        }));
+        // More than there are threads.
+        for uid in UNKNOWN..UNKNOWN + 10 {
+            let name = names.name(uid);
+            assert!(name.pending);
+            assert_eq!(name.text, uid.to_string());
+        }
+        assert_eq!(names.lock().asked.len(), MOST_LOOKUPS);
+        assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
+        assert_eq!(names.name(0).text, "root", "others are known meanwhile");
+        // It answers at last.
+        drop(answer);
+        for uid in UNKNOWN..UNKNOWN + 10 {
+            let name = names.name_within(uid, Duration::from_secs(60));
+            assert_eq!(name.text, format!("user-{uid}"));
+            assert!(!name.pending);
+        }
+    }
+
+    #[test]
+    fn a_user_without_a_name_has_its_number() {
+        let names = UserNames::asking(Box::new(|_| None));
+        let name = names.name_within(UNKNOWN, Duration::from_secs(60));
+        assert_eq!(name.text, UNKNOWN.to_string());
+        assert!(!name.pending);
+    }
+}

@@ -1,0 +1,274 @@
+//! Which processes are managed where more of them qualify than there are slots.
+
+use crate::observation::ProcessId;
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// A process that is managed or could be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contender {
+    /// The process.
+    pub process: ProcessId,
+    /// Its user, by number.
+    pub user: u32,
+    /// Memory of its own, in bytes (see [`own_bytes`]).
+    pub own_bytes: u64,
+    /// CPU time it uses, in cores.
+    pub cores: f64,
+    /// Whether it has a slot now.
+    pub managed: bool,
+}
+
+impl Contender {
+    /// A process that uses a whole core counts as if it had this many times its memory: without CPU time,
+    /// huge pages save nothing.
+    const BUSY_FACTOR: f64 = 8.0;
+    /// A process without a slot must be this many times as important as the process that it displaces.
+    const HYSTERESIS: f64 = 1.5;
+
+    fn importance(&self) -> f64 {
+        let busy = 1.0 + (Self::BUSY_FACTOR - 1.0) * self.cores.clamp(0.0, 1.0);
+        let kept = if self.managed { Self::HYSTERESIS } else { 1.0 };
+        self.own_bytes as f64 * busy * kept
+    }
+
+    /// The most important first. Ties go to the managed, then to the oldest.
+    fn order(&self, other: &Self) -> Ordering {
+        let by_importance = other.importance().total_cmp(&self.importance());
+        let by_slot = other.managed.cmp(&self.managed);
+        let age = |it: &Self| (it.process.start_ticks, it.process.pid);
+        by_importance
+            .then(by_slot)
+            .then_with(|| age(self).cmp(&age(other)))
+    }
+}
+
+/// The most slots of `slots` that one user may hold while processes of other users wait.
+pub fn user_share(slots: usize) -> usize {
+    slots.div_ceil(2)
+}
+
+/// The processes that get one of `slots` slots, the most important first.
+///
+/// Memory of their own and CPU time decide. No user gets more than [`user_share`] of the slots unless the
+/// others would stay empty. The answer is stable: asked again with its own answer as the managed
+/// processes and nothing else changed, it is the same.
+pub fn choose(contenders: &[Contender], slots: usize) -> Vec<ProcessId> {
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    order.sort_by(|a, b| a.order(b));
+    let share = user_share(slots);
+    let mut held: HashMap<u32, usize> = HashMap::new();
+    let (within, beyond): (Vec<&Contender>, Vec<&Contender>) =
+        order.into_iter().partition(|contender| {
+            let held = held.entry(contender.user).or_default();
+            *held += 1;
+            *held <= share
+        });
+    let chosen = within.into_iter().chain(beyond).take(slots);
+    chosen.map(|contender| contender.process).collect()
+}
+
+/// Estimates the memory that each of some processes has for itself, in bytes, from the anonymous memory
+/// of each, the oldest process first.
+///
+/// The processes were forked from one program without another exec, so that they may share memory by
+/// copy-on-write. At most the memory of the smallest is common to all. It counts for the oldest process;
+/// each of the others has an equal part of it, and what it has beyond. The estimate is too low for processes
+/// that have grown only since they were forked, if the smallest has grown, too.
+pub fn own_bytes(family: &[u64]) -> Vec<u64> {
+    let shared = family.iter().copied().min().unwrap_or(0);
+    let part = shared / family.len().max(1) as u64;
+    let own = |(place, bytes): (usize, &u64)| match place {
+        0 => *bytes,
+        _ => bytes - shared + part,
+    };
+    family.iter().enumerate().map(own).collect()
+}
+
+/// CPU time that processes use, in cores, averaged over about a minute.
+#[derive(Clone, Debug, Default)]
+pub struct CpuUse(HashMap<ProcessId, Usage>);
+
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    at: Duration,
+    used: Duration,
+    cores: f64,
+}
+
+impl CpuUse {
+    /// What is older weighs less: e^-1 after this time.
+    const MEMORY: Duration = Duration::from_secs(60);
+
+    /// Notes the CPU time that a process of this `age` has `used` up to `now`; its average then. At
+    /// first that is the average over its life.
+    pub fn note(
+        &mut self,
+        process: ProcessId,
+        now: Duration,
+        age: Duration,
+        used: Duration,
+    ) -> f64 {
+        let cores = |used: Duration, over: Duration| {
+            let over = over.as_secs_f64();
+            if over > 0.0 {
+                used.as_secs_f64() / over
+            } else {
+                0.0
+            }
+        };
+        let cores = match self.0.get(&process) {
+            Some(before) => {
+                let passed = now.saturating_sub(before.at);
+                let newest = cores(used.saturating_sub(before.used), passed);
+                let kept = (-passed.as_secs_f64() / Self::MEMORY.as_secs_f64()).exp();
+                before.cores * kept + newest * (1.0 - kept)
+            }
+            None => cores(used, age),
+        };
+        let at = now;
+        self.0.insert(process, Usage { at, used, cores });
+        cores
+    }
+
+    /// Forgets all other processes.
+    pub fn retain(&mut self, processes: &HashSet<ProcessId>) {
+        self.0.retain(|process, _| processes.contains(process));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn contender(pid: u32, user: u32, mib: u64, cores: f64, managed: bool) -> Contender {
+        Contender {
+            process: ProcessId {
+                pid,
+                start_ticks: u64::from(pid),
+            },
+            user,
+            own_bytes: mib * MIB,
+            cores,
+            managed,
+        }
+    }
+
+    fn pids(chosen: &[ProcessId]) -> Vec<u32> {
+        chosen.iter().map(|process| process.pid).collect()
+    }
+
+    #[test]
+    fn a_database_displaces_one_of_a_thousand_idle_forks() {
+        let mut all: Vec<Contender> = (1..=1000)
+            .map(|pid| contender(pid, 65_534, 1, 0.0, true))
+            .collect();
+        all.push(contender(5000, 106, 4096, 0.2, false));
+        let chosen = pids(&choose(&all, 1000));
+        assert_eq!(chosen.len(), 1000);
+        assert_eq!(chosen[0], 5000);
+        assert!(!chosen.contains(&1000), "the youngest of the least goes");
+    }
+
+    #[test]
+    fn a_little_more_is_not_enough_to_displace_and_half_as_much_again_is() {
+        let managed = contender(1, 0, 100, 0.0, true);
+        let rival = |mib| contender(2, 0, mib, 0.0, false);
+        assert_eq!(pids(&choose(&[managed, rival(149)], 1)), [1]);
+        assert_eq!(pids(&choose(&[managed, rival(151)], 1)), [2]);
+    }
+
+    #[test]
+    fn a_busy_process_comes_before_an_idle_one_of_the_same_size() {
+        let idle = contender(1, 0, 100, 0.0, true);
+        assert_eq!(
+            pids(&choose(&[idle, contender(2, 0, 100, 1.0, false)], 1)),
+            [2]
+        );
+    }
+
+    #[test]
+    fn no_user_holds_more_than_half_while_others_wait() {
+        let mut all: Vec<Contender> = (1..=10)
+            .map(|pid| contender(pid, 1000, 8192, 1.0, true))
+            .collect();
+        assert_eq!(choose(&all, 10).len(), 10, "no other user waits");
+        all.extend((11..=20).map(|pid| contender(pid, 2000 + pid, 64, 0.0, false)));
+        let chosen = pids(&choose(&all, 10));
+        assert_eq!(chosen.iter().filter(|pid| **pid <= 10).count(), 5);
+        assert_eq!(chosen.len(), 10);
+    }
+
+    #[test]
+    fn memory_that_forks_share_counts_for_the_oldest_and_what_they_wrote_since_is_theirs() {
+        let forks = own_bytes(&[64 * MIB; 64]);
+        assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
+        assert_eq!(own_bytes(&[500, 530, 500, 500]), [500, 155, 125, 125]);
+        assert_eq!(own_bytes(&[7]), [7]);
+        assert!(own_bytes(&[]).is_empty());
+    }
+
+    #[test]
+    fn cpu_use_is_first_that_of_a_life_and_then_of_the_last_minute() {
+        let s = Duration::from_secs;
+        let process = contender(1, 0, 1, 0.0, false).process;
+        let mut usage = CpuUse::default();
+        assert_eq!(usage.note(process, s(0), s(100), s(50)), 0.5);
+        let after_a_minute = usage.note(process, s(60), s(160), s(50));
+        assert!((after_a_minute - 0.5 / std::f64::consts::E).abs() < 1e-9);
+        assert_eq!(usage.note(process, s(60), s(160), s(50)), after_a_minute);
+        usage.retain(&HashSet::new());
+        assert_eq!(usage.note(process, s(61), s(0), s(0)), 0.0);
+    }
+
+    fn crowd() -> impl Strategy<Value = Vec<Contender>> {
+        let one = (0u32..4, 0u64..64, 0.0f64..2.0, any::<bool>());
+        prop::collection::vec(one, 0..40).prop_map(|all| {
+            let numbered = all.into_iter().zip(1..);
+            numbered
+                .map(|((user, mib, cores, managed), pid)| contender(pid, user, mib, cores, managed))
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn slots_are_filled_and_shared(crowd in crowd(), slots in 1usize..30) {
+            let chosen = choose(&crowd, slots);
+            prop_assert_eq!(chosen.len(), slots.min(crowd.len()));
+            let is_chosen = |it: &Contender| chosen.contains(&it.process);
+            for user in 0..4 {
+                let of_user = |it: &&Contender| it.user == user;
+                let held = crowd.iter().filter(of_user).filter(|it| is_chosen(it)).count();
+                let others_wait = crowd.iter().any(|it| {
+                    let theirs = crowd.iter().filter(|other| other.user == it.user);
+                    let theirs = theirs.filter(|other| is_chosen(other)).count();
+                    it.user != user && !is_chosen(it) && theirs < user_share(slots)
+                });
+                prop_assert!(held <= user_share(slots) || !others_wait);
+            }
+        }
+
+        #[test]
+        fn the_choice_is_stable(crowd in crowd(), slots in 1usize..30) {
+            let chosen: HashSet<ProcessId> = choose(&crowd, slots).into_iter().collect();
+            let settled: Vec<Contender> = crowd
+                .iter()
+                .map(|it| Contender { managed: chosen.contains(&it.process), ..*it })
+                .collect();
+            let again: HashSet<ProcessId> = choose(&settled, slots).into_iter().collect();
+            prop_assert_eq!(chosen, again);
+        }
+
+        #[test]
+        fn what_forks_own_is_never_more_than_they_have(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
+            for (own, all) in own_bytes(&family).iter().zip(&family) {
+                prop_assert!(own <= all);
+            }
+        }
+    }
+}
