@@ -12,14 +12,14 @@ use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings;
+use hawkeye_linux::thp_settings::KernelRules;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::config::{
     Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
 };
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
 pub struct Session {
@@ -38,6 +38,7 @@ pub struct Session {
 struct Wanted {
     settings: Settings,
     khugepaged: Khugepaged,
+    kernel_split: Switch,
     counters: CounterEvents,
     fill: FillSettings,
     /// It is an error where memory can't be filled ahead.
@@ -63,6 +64,11 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Off,
+            kernel_split: if options.kernel_split {
+                Switch::On
+            } else {
+                Switch::Off
+            },
             counters: CounterEvents::default(),
             fill,
             fill_required,
@@ -81,6 +87,7 @@ impl Session {
         let wanted = Wanted {
             settings: config.settings,
             khugepaged: config.khugepaged,
+            kernel_split: config.kernel_split,
             counters: config.counters,
             fill: config.fill,
             fill_required: false,
@@ -105,6 +112,7 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Leave,
+            kernel_split: Switch::Off,
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
             fill_required: false,
@@ -134,16 +142,14 @@ impl Session {
                 "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
             );
         }
-        let zero_pages = settings.bloat.zero_pages();
-        // Who promotes nothing leaves that to khugepaged.
-        let khugepaged = match (policy.needs(), wanted.khugepaged) {
-            (Needs::Nothing, Khugepaged::Off) => Khugepaged::Restrain,
-            (_, khugepaged) => khugepaged,
+        let rules = KernelRules {
+            khugepaged: wanted.khugepaged,
+            kernel_split: wanted.kernel_split,
+            zero_pages: settings.bloat.zero_pages(),
         };
         if settings.measure_only {
             // Nothing is changed.
-        } else if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages)
-        {
+        } else if let Err(error) = rules.apply(takeover.settings()) {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }

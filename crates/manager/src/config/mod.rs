@@ -43,6 +43,9 @@ pub struct Config {
     pub rules: Rules,
     /// What becomes of khugepaged meanwhile.
     pub khugepaged: Khugepaged,
+    /// Whether the kernel is to split sparse huge pages itself where memory runs out, those of
+    /// excluded programs too.
+    pub kernel_split: Switch,
     /// Where `status` and the like reach the daemon.
     pub socket: PathBuf,
     /// Where metrics are served, on this machine only; `None`: nowhere.
@@ -183,6 +186,7 @@ impl Default for Config {
             selection: Selection::default(),
             rules: Rules::default(),
             khugepaged: Khugepaged::default(),
+            kernel_split: Switch::default(),
             socket: DEFAULT_SOCKET.into(),
             metrics: None,
             journal: None,
@@ -242,6 +246,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         top.refuse("socket", "a path of at most 107 bytes");
     }
     let khugepaged = top.or("khugepaged", usual.khugepaged);
+    let kernel_split = top.or("kernel_split", usual.kernel_split);
     let small_pages = top.or("small_pages", usual.small_pages);
     let learn = top.or("learn", usual.learn);
     let mut settings = usual.settings;
@@ -270,6 +275,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         selection,
         rules,
         khugepaged,
+        kernel_split,
         socket,
         metrics: top.section("metrics", metrics),
         journal: top.section("journal", journal),
