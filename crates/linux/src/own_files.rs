@@ -68,7 +68,10 @@ pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, Distrust> {
 }
 
 /// Whether only root and this user can change what this describes.
-pub(crate) fn check_owner(found: &Metadata) -> Result<(), Distrust> {
+///
+/// # Errors
+/// Which other user can.
+pub fn check_owner(found: &Metadata) -> Result<(), Distrust> {
     if !is_trusted(found.uid()) {
         return Err(Distrust::Owner(found.uid()));
     }
@@ -80,7 +83,7 @@ pub(crate) fn check_owner(found: &Metadata) -> Result<(), Distrust> {
 }
 
 /// Whether this is root or the user that runs this program.
-pub(crate) fn is_trusted(uid: u32) -> bool {
+pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 

@@ -168,10 +168,20 @@ impl Session {
             wanted.warm_bytes,
             takeover.settings(),
         )?;
-        let recording = wanted.record;
-        let recording = recording.map(|place| Recording::begin(place, policy.name()));
+        let recording = match wanted.record {
+            None => None,
+            Some(place) => match (Recording::begin(place.clone(), policy.name()), place) {
+                (Ok(recording), _) => Some(recording),
+                // Managing the machine does not depend on it.
+                (Err(error), Place::Folder { folder, .. }) => {
+                    tracing::error!("nothing is recorded in {}: {error:#}", folder.display());
+                    None
+                }
+                (Err(error), Place::File(_)) => return Err(error),
+            },
+        };
         Ok(Self {
-            recording: recording.transpose()?,
+            recording,
             signals,
             takeover,
             policy,
@@ -179,11 +189,7 @@ impl Session {
             means,
             filling,
             choosing,
-            learned: wanted
-                .learn
-                .then(|| Learned::open(learned_dir()))
-                .transpose()
-                .context("what is learned can't be kept")?,
+            learned: wanted.learn.then(open_learned).flatten(),
         })
     }
 
@@ -288,6 +294,14 @@ impl Session {
             _takeover: takeover,
         })
     }
+}
+
+/// Managing does not depend on it.
+fn open_learned() -> Option<Learned> {
+    let learned = Learned::open(learned_dir());
+    learned
+        .inspect_err(|error| tracing::error!("what is learned is not kept: {error}"))
+        .ok()
 }
 
 /// A manager at work.

@@ -3,6 +3,7 @@
 
 mod advise;
 mod attach;
+mod attacks_files;
 mod bad_input;
 mod common;
 mod daemon;
@@ -16,6 +17,7 @@ mod run;
 mod safety;
 mod sampling;
 mod settings;
+mod settings_conflicts;
 mod small_pages;
 mod targets;
 mod top;
