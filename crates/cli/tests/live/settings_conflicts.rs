@@ -62,8 +62,11 @@ fn all_settings() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Ways in which management ends; what the manager says at the end.
-const ENDS: [(&str, fn(&Machine, &mut dyn FnMut()) -> String); 4] = [
+/// Manages, does something else meanwhile, and ends; what the manager says at the end.
+type ManageAndEnd = fn(&Machine, &mut dyn FnMut()) -> String;
+
+/// Ways in which management ends.
+const ENDS: [(&str, ManageAndEnd); 4] = [
     ("interrupt", |machine, meanwhile| {
         let (_program, pid) = workload("burner --mib 4");
         let attached = machine.attach(OPTIONS, pid);

@@ -113,13 +113,14 @@ impl Word for Switch {
     const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("on", Self::On)];
 }
 
-/// What becomes of the kernel's own promotion while the daemon runs.
+/// What becomes of the kernel's own promotion while the daemon runs, for every program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Khugepaged {
     /// It is stopped: two that promote by different orders fight over the same memory.
     #[default]
     Off,
-    /// It goes on, but does not fill again what recovery has taken back.
+    /// It goes on, but does not fill again what recovery has taken back. When the kernel splits
+    /// huge pages stays as it is.
     Restrain,
     /// It is left as it is.
     Leave,

@@ -132,7 +132,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 34] = [
+const WRONG: [(&str, &str); 35] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",

@@ -153,7 +153,8 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     let folder = Folder::new("damaged");
     let knob = folder.file("knob", "10");
     let file = saved::file_in(&folder.0);
-    let all: [(&str, fn(&Path)); 5] = [
+    type Put = fn(&Path);
+    let all: [(&str, Put); 5] = [
         ("half", |file| {
             fs::write(file, "{\"/sys/x\": ").expect("writes")
         }),
