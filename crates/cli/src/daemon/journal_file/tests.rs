@@ -191,5 +191,5 @@ fn nothing_is_written_for_another_user_to_read() {
     assert!(!target.exists());
     fs::remove_file(&theirs).expect("removes");
     file.append(&lines("c")).expect("it is ours now");
-    assert_eq!(events(&theirs), ["lost", "c"]);
+    assert_eq!(events(&theirs), ["2 lost", "c"]);
 }
