@@ -72,6 +72,14 @@ pub struct ManagingOptions {
     #[arg(long, value_name = "N", default_value = "64", value_parser = bloat)]
     bloat_threshold: BloatThreshold,
 
+    /// Let the kernel split sparse huge pages of every program where memory runs out.
+    ///
+    /// Linux 6.12 and later. At a cgroup's limit, before the kernel kills, and faster than the manager can look.
+    /// Two settings of the machine change for that, max_ptes_none and shrink_underused. They also govern programs
+    /// that are not managed. Put back at the end.
+    #[arg(long, hide_short_help = true)]
+    pub kernel_split: bool,
+
     #[command(flatten)]
     pub fill: FillOptions,
 

@@ -7,6 +7,8 @@ use hawkeye_manager::{Event, FootprintPoint, Journal};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Everything about one run of management. Units are in the names.
@@ -60,11 +62,21 @@ impl Summary {
     /// Writes it as JSON.
     pub fn write_json(&self, path: &Path) -> anyhow::Result<()> {
         use anyhow::Context;
-        let file =
-            std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        let file = create_readable(path).with_context(|| format!("creating {}", path.display()))?;
         serde_json::to_writer_pretty(file, self)
             .with_context(|| format!("writing {}", path.display()))
     }
+}
+
+/// Creates a file of results, which the user who has called root reads: 0644 at most. It holds
+/// sums, and no address of a process.
+///
+/// # Errors
+/// It can't be made.
+pub fn create_readable(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options.mode(0o644).open(path)
 }
 
 /// Pages by size as one line.

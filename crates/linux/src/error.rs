@@ -89,16 +89,38 @@ pub enum LinuxError {
     /// A setting was to be changed when all of them had been put back.
     #[error("settings have been put back already: management is over")]
     SettingsPutBack,
-    /// A saved-settings file that can't be understood.
-    #[error(
-        "{path} is damaged ({why}); compare /sys/kernel/mm/transparent_hugepage with what you want, then delete the file",
-        path = path.display()
-    )]
-    DamagedSettings {
+    /// Something that is no manager holds the manager's lock.
+    #[error("the lock {path} is held by {holder}; end that process and try again", path = path.display())]
+    LockHeld {
+        /// Which lock.
+        path: PathBuf,
+        /// What holds it, as far as it can be seen.
+        holder: String,
+    },
+    /// A folder of HawkEye's own is not safe to use.
+    #[error("the folder {path} {why}; use another, or make it root's alone", path = path.display())]
+    UnsafeFolder {
+        /// Which folder.
+        path: PathBuf,
+        /// Why not, as a clause.
+        why: String,
+    },
+    /// A file that HawkEye never changes was to be set.
+    #[error("{path} is none of the settings that HawkEye may change", path = path.display())]
+    NotASetting {
         /// Which file.
         path: PathBuf,
-        /// What the parser said.
-        why: String,
+    },
+    /// Another program or a person has changed a setting meanwhile.
+    #[error(
+        "{path} was changed to {now} by another program; it stays so until HawkEye is restarted",
+        path = path.display()
+    )]
+    ChangedByOthers {
+        /// Which setting.
+        path: PathBuf,
+        /// What it is now.
+        now: String,
     },
 }
 

@@ -23,6 +23,7 @@ pub mod machine_costs;
 pub mod mappings;
 pub mod measuring;
 mod membership;
+pub mod own_files;
 pub mod page_sizes;
 pub mod page_tables;
 pub mod pagemap;

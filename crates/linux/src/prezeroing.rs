@@ -303,6 +303,7 @@ fn number<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thp_settings::Allowed;
     use crate::thp_settings::testing::Folder;
 
     const CORE: &str = "kernel/mm/prezero";
@@ -372,7 +373,8 @@ mod tests {
             let read = |path: &PathBuf| text(path).expect("reads");
             files.each_ref().map(read).join(" ")
         };
-        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+        let mut guard =
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
         sys.set_rate(Some(20_000), &mut guard).expect("sets");
         sys.set_idle_only(true, &mut guard).expect("sets");
         assert_eq!(set(), "20000 Y");
@@ -383,7 +385,9 @@ mod tests {
         sys.set_rate(Some(5), &mut guard).expect("sets");
         // Killed.
         std::mem::forget(guard);
-        drop(SettingsGuard::start(&folder.0).expect("starts again"));
+        drop(
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts again"),
+        );
         assert_eq!(set(), "10000 N");
     }
 
@@ -391,7 +395,8 @@ mod tests {
     fn a_module_that_is_unloaded_meanwhile_is_no_harm() {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
-        let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+        let mut guard =
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
         sys.set_rate(Some(20_000), &mut guard).expect("sets");
         fs::remove_dir_all(folder.0.join("module")).expect("is unloaded");
         sys.put_back(&mut guard).expect("nothing is there");

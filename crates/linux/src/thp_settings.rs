@@ -1,16 +1,19 @@
-//! Kernel settings of transparent huge pages: read, changed for a while, and put back whatever happens.
+//! Kernel settings of transparent huge pages: read, changed for a while, and put back afterwards.
 //!
-//! The value found is written to the state folder before the first change. It is put back when the
-//! guard is dropped; after a crash or SIGKILL by the next start, or by `hawkeye restore`.
+//! The value found and the value set are written to the state folder before each change. The value
+//! found is put back when the guard is dropped; after a crash or SIGKILL by the next start, or by
+//! `hawkeye restore`. A setting that another program has changed meanwhile stays as it is.
 
 mod guard;
+mod saved;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use guard::{SettingsGuard, SettingsHandle, restore_leftovers};
+pub use guard::{Outcome, SettingsGuard, SettingsHandle, restore_leftovers};
+pub use saved::Allowed;
 
 use crate::error::LinuxError;
-use hawkeye_manager::config::Khugepaged;
+use hawkeye_manager::config::{Khugepaged, Switch};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,23 +23,33 @@ pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Whether the kernel splits huge pages full of zeros where memory runs out (since 6.12).
 pub const SHRINK_UNDERUSED: &str = "shrink_underused";
 
-/// Changes khugepaged's settings for as long as the guard lives; `zero_pages` as for
-/// [`restrain_khugepaged`].
-///
-/// # Errors
-/// A setting can't be changed (read-only `/sys` in a container, say). What was changed before stays so
-/// until the guard is dropped.
-pub fn apply(
-    khugepaged: Khugepaged,
-    guard: &mut SettingsGuard,
-    zero_pages: u16,
-) -> Result<(), LinuxError> {
-    match khugepaged {
-        Khugepaged::Leave => Ok(()),
-        Khugepaged::Restrain => restrain_khugepaged(guard, zero_pages),
-        Khugepaged::Off => {
-            restrain_khugepaged(guard, zero_pages)?;
-            pace_down_khugepaged(guard)
+/// What a manager makes of the kernel's own promotion and splitting while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelRules {
+    /// What becomes of khugepaged.
+    pub khugepaged: Khugepaged,
+    /// Whether the kernel is to split sparse huge pages itself where memory runs out: those of
+    /// excluded programs, too.
+    pub kernel_split: Switch,
+    /// A huge page with this many zero base pages or more is sparse.
+    pub zero_pages: u16,
+}
+
+impl KernelRules {
+    /// Changes the settings for as long as the guard lives.
+    ///
+    /// # Errors
+    /// A setting can't be changed (read-only `/sys` in a container, say). What was changed before
+    /// stays so until the guard is dropped.
+    pub fn apply(self, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+        let split = self.kernel_split == Switch::On;
+        if split {
+            restrain_khugepaged(guard, self.zero_pages)?;
+        }
+        match self.khugepaged {
+            Khugepaged::Restrain if !split => stop_refilling(guard, self.zero_pages),
+            Khugepaged::Leave | Khugepaged::Restrain => Ok(()),
+            Khugepaged::Off => pace_down_khugepaged(guard),
         }
     }
 }
@@ -53,19 +66,44 @@ pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<(), LinuxError>
     guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
 }
 
-/// Keeps khugepaged from filling again what recovery has taken back: for as long as the guard lives, it
-/// collapses nothing with `zero_pages` empty base pages or more. A stricter setting is left alone.
+/// For as long as the guard lives, khugepaged collapses nothing with `zero_pages` empty base pages
+/// or more, and the kernel splits huge pages with as many zero base pages where memory runs out.
+/// That holds for every program on the machine. A stricter setting is left alone.
 ///
-/// The same limit has the kernel itself split huge pages with as many zero base pages where memory
-/// runs out, in a cgroup at its limit too, before it kills (since 6.12; mm/huge_memory.c,
-/// `deferred_split_scan`). By default it is 511 and nothing is split. That is what stands between a
-/// container and its end where memory fills faster than we can look: so it is switched on.
+/// The kernel does that in a cgroup at its limit too, before it kills (since 6.12;
+/// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
 pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     if shrinker.exists() {
         guard.set(&shrinker, "1")?;
     }
-    let path = Path::new(THP_DIR).join("khugepaged/max_ptes_none");
+    limit_empty_pages(guard, zero_pages)
+}
+
+/// Keeps khugepaged from filling again what recovery has taken back, and the kernel's own splitting
+/// as it is. Both go by `max_ptes_none`: where the kernel splits nothing because that is 511, its
+/// splitting is switched off before. Where it splits already, nothing is changed.
+fn stop_refilling(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+    let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
+    let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
+    if shrinks {
+        if read_setting(&max_ptes_none())? != SPLITS_NOTHING {
+            return Ok(());
+        }
+        guard.set(&shrinker, "0")?;
+    }
+    limit_empty_pages(guard, zero_pages)
+}
+
+/// With this `max_ptes_none` the kernel splits no huge page for its zeros.
+const SPLITS_NOTHING: &str = "511";
+
+fn max_ptes_none() -> PathBuf {
+    Path::new(THP_DIR).join("khugepaged/max_ptes_none")
+}
+
+fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+    let path = max_ptes_none();
     let limit = zero_pages.saturating_sub(1);
     match read_setting(&path)?.parse::<u16>() {
         Ok(found) if found <= limit => Ok(()),
@@ -92,15 +130,30 @@ fn deciding_file(folder: &Path) -> PathBuf {
 pub struct HugeFaults {
     /// The file that switches them, while they are on.
     on: Option<PathBuf>,
+    /// Another program has changed one of the settings: from then on they are that program's.
+    changed_by_others: bool,
 }
 
 impl HugeFaults {
     /// Switches them on, or back to what was set. Nobody waits for compaction because of it: who asked for huge
-    /// pages by `madvise` does as before.
+    /// pages by `madvise` does as before. Where another program has changed the settings since, nothing is done.
     ///
     /// # Errors
     /// The setting can't be changed.
     pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+        if allowed && self.changed_by_others {
+            return Ok(());
+        }
+        match self.switch(allowed, guard) {
+            Err(LinuxError::ChangedByOthers { .. }) => {
+                self.changed_by_others = true;
+                guard.put_back(&Path::new(THP_DIR).join("defrag"))
+            }
+            switched => switched,
+        }
+    }
+
+    fn switch(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
         let defrag = Path::new(THP_DIR).join("defrag");
         match &self.on {
             None if allowed => {
@@ -131,7 +184,11 @@ impl HugeFaults {
 pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {
-        guard.set(&path, "0")
+        match guard.set(&path, "0") {
+            // The log says so.
+            Err(LinuxError::ChangedByOthers { .. }) => Ok(()),
+            set => set,
+        }
     } else {
         guard.put_back(&path)
     }

@@ -5,19 +5,24 @@
 
 use crate::error::LinuxError;
 use crate::generator::{below, next_random, worked};
+use crate::own_files::{self, Distrust};
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use nix::unistd::ftruncate;
 use std::ffi::c_void;
-use std::fs;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Instant;
+use thiserror::Error;
 
+/// No file of costs is as long as this, in bytes.
+const LONGEST_FILE: u64 = 64 << 10;
+/// No walk takes a second.
+const MOST_NS: f64 = 1e9;
 /// Footprints that are measured.
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
 /// Memory read at random to learn what a read costs that misses the caches; less where there is little.
@@ -50,20 +55,69 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// Memory that can't be had.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
     let file = state_dir.join("walk-costs.json");
-    let known = fs::read_to_string(&file).ok();
-    if let Some(costs) = known.and_then(|text| serde_json::from_str(&text).ok()) {
-        return Ok(costs);
+    match read(&file) {
+        Ok(Some(costs)) => return Ok(costs),
+        Ok(None) => {}
+        Err(why) => own_files::set_aside_aloud("what page walks cost here is", &file, &why),
     }
     tracing::warn!(
         "measuring what page walks cost here: some seconds, once after each start of the machine"
     );
     let costs = measure()?;
-    // Whoever can't keep it measures again: that is all.
-    let kept = serde_json::to_string(&costs).map_err(std::io::Error::other);
-    if let Err(error) = kept.and_then(|text| fs::write(&file, text)) {
+    // Where it can't be kept it is measured again: that is all.
+    let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
+    if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
         tracing::debug!("{} can't be written: {error}", file.display());
     }
     Ok(costs)
+}
+
+/// Why the file is not used, as a clause that follows its name.
+#[derive(Debug, Error)]
+enum Unusable {
+    #[error(transparent)]
+    Distrusted(#[from] Distrust),
+    #[error("is damaged or of another version ({0})")]
+    Damaged(#[from] serde_json::Error),
+    #[error("is damaged (a cost is not above 0, or the footprints are not in order)")]
+    Range,
+}
+
+fn read(file: &Path) -> Result<Option<WalkCosts>, Unusable> {
+    let text = own_files::read(file, LONGEST_FILE)?;
+    text.map(|text| parse(&text)).transpose()
+}
+
+fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
+    let costs: WalkCosts = serde_json::from_slice(text)?;
+    let footprints = &costs.by_footprint;
+    let ascending = footprints.is_sorted_by(|a, b| a.footprint_bytes < b.footprint_bytes);
+    let by_distance = &costs.by_distance;
+    let of_footprints = footprints.iter().flat_map(|c| {
+        [
+            c.streamed_ns,
+            c.strided_ns,
+            c.independent_ns,
+            c.dependent_ns,
+            c.alone_ns,
+        ]
+    });
+    let of_distances = by_distance.iter().flat_map(|c| [c.apart_ns, c.walk_ns]);
+    let others = [
+        costs.streamed_apart_ns,
+        costs.data_independent_ns,
+        costs.data_dependent_ns,
+    ];
+    let possible = |ns: f64| ns > 0.0 && ns < MOST_NS;
+    let all_possible = of_footprints
+        .chain(of_distances)
+        .chain(others)
+        .all(possible);
+    if ascending && all_possible && !footprints.is_empty() && costs.tlb_pages > 0 {
+        Ok(costs)
+    } else {
+        Err(Unusable::Range)
+    }
 }
 
 /// Measures.
@@ -367,5 +421,58 @@ fn failed(errno: nix::errno::Errno) -> LinuxError {
     LinuxError::Call {
         call: "mapping memory to measure page walks",
         errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thp_settings::testing::Folder;
+    use serde_json::{Value, json};
+
+    fn costs() -> Value {
+        let of = |footprint_bytes: u64| {
+            json!({
+                "footprint_bytes": footprint_bytes, "streamed_ns": 1.0, "strided_ns": 2.0,
+                "independent_ns": 3.0, "dependent_ns": 4.0, "alone_ns": 5.0,
+            })
+        };
+        json!({
+            "by_footprint": [of(1 << 26), of(1 << 29)],
+            "by_distance": [{"apart_ns": 5.0, "walk_ns": 1.0}],
+            "streamed_apart_ns": 1.0, "data_independent_ns": 2.0, "data_dependent_ns": 3.0,
+            "tlb_pages": 1536, "tlb_huge_pages": 1536,
+        })
+    }
+
+    #[test]
+    fn impossible_costs_are_refused() {
+        assert!(parse(costs().to_string().as_bytes()).is_ok());
+        let refused = |change: fn(&mut Value)| {
+            let mut costs = costs();
+            change(&mut costs);
+            parse(costs.to_string().as_bytes()).is_err()
+        };
+        assert!(refused(|c| c["by_footprint"] = json!([])));
+        assert!(refused(
+            |c| c["by_footprint"][1]["footprint_bytes"] = 1.into()
+        ));
+        assert!(refused(|c| c["by_footprint"][0]["alone_ns"] = (-1.0).into()));
+        assert!(refused(|c| c["data_dependent_ns"] = 0.into()));
+        assert!(refused(|c| c["by_distance"][0]["walk_ns"] = 1e300.into()));
+        assert!(refused(|c| c["tlb_pages"] = 0.into()));
+        assert!(refused(|c| c["streamed_apart_ns"] = Value::Null));
+        assert!(parse(b"{").is_err());
+        assert!(parse("[".repeat(60_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_pipe_or_an_endless_file_blocks_nothing() {
+        let folder = Folder::new("walk-costs");
+        let pipe = folder.0.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
+        assert!(read(&pipe).is_err());
+        assert!(read(Path::new("/dev/zero")).is_err());
+        assert!(read(&folder.0.join("none")).expect("looks").is_none());
     }
 }

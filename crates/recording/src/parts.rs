@@ -5,7 +5,9 @@
 
 use crate::error::RecordingError;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A path with something after its name.
@@ -35,4 +37,53 @@ pub(crate) fn parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Creates a file for this user alone, whatever the umask: it tells where programs have their
+/// memory. What was there is gone; no link is followed.
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// A new folder for this user alone; those above it are made for all to pass.
+pub(crate) fn create_folder(path: &Path, with_parents: bool) -> io::Result<()> {
+    if let (true, Some(parent)) = (with_parents, path.parent()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)?;
+    }
+    DirBuilder::new()
+        .recursive(with_parents)
+        .mode(0o700)
+        .create(path)
+}
+
+/// Whether this is a folder, no link to one, and only root and this user can change what is in it.
+pub(crate) fn is_own_folder(path: &Path) -> bool {
+    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    fs::symlink_metadata(path).is_ok_and(|found| {
+        found.is_dir() && (found.uid() == 0 || found.uid() == own) && found.mode() & 0o002 == 0
+    })
+}
+
+/// Renames what can't be used, to `NAME.damaged-1` or the next number that is free, and says so.
+pub(crate) fn set_aside(path: &Path, why: &dyn std::fmt::Display) -> Result<(), RecordingError> {
+    let free = (1..1000)
+        .map(|number| beside(path, &format!(".damaged-{number}")))
+        .find(|aside| fs::symlink_metadata(aside).is_err());
+    let aside = free.unwrap_or_else(|| beside(path, ".damaged-1"));
+    let renamed = fs::rename(path, &aside);
+    renamed.map_err(|error| RecordingError::Create {
+        path: aside.clone(),
+        error,
+    })?;
+    let (path, aside) = (path.display(), aside.display());
+    tracing::warn!("{path} can't be used ({why}); it is kept as {aside}");
+    Ok(())
 }

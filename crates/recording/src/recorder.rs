@@ -2,7 +2,9 @@
 
 use crate::about::About;
 use crate::error::RecordingError;
-use crate::parts::{beside, folder_of, parts};
+use crate::parts::{
+    beside, create_file, create_folder, folder_of, is_own_folder, parts, set_aside,
+};
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
 use crate::rows::Row;
@@ -13,6 +15,8 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// No recording has as many minutes: a file of a larger number is not of HawkEye.
+const MOST_PARTS: u64 = 1_000_000_000_000;
 /// How much is lost at the most.
 const PART: Duration = Duration::from_secs(60);
 
@@ -65,24 +69,25 @@ fn discard(place: &Path) {
 impl Recorder {
     /// Begins a recording that is to be a file. What is at `path`, or what an earlier one that was killed has left there, is kept
     /// as `FILE.1`, in place of what is there, from when a minute of the new one is written. One that is dropped before leaves nothing.
+    /// What is left of an earlier one and can't be read, or is another user's, is set aside.
     ///
     /// # Errors
-    /// Nothing can be written there, or what is left of an earlier one can't be read.
+    /// Nothing can be written there.
     pub fn begin(path: &Path, about: About) -> Result<Self, RecordingError> {
         if path.is_dir() {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
         }
         let folder = folder_of(path);
-        if folder.is_dir() {
-            if parts(&folder)?.is_empty() {
+        if fs::symlink_metadata(&folder).is_ok() {
+            if !is_own_folder(&folder) {
+                set_aside(&folder, &"it is no folder of this user's alone")?;
+            } else if parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
-            } else {
-                let about = RecordingRows::of_parts(&folder)?.about().clone();
-                keep_older(path)?;
-                join(&folder, path, &about)?;
+            } else if let Err(error) = end_earlier(&folder, path) {
+                set_aside(&folder, &error)?;
             }
         }
-        fs::create_dir(&folder).map_err(failed(&folder))?;
+        create_folder(&folder, false).map_err(failed(&folder))?;
         Ok(Self {
             path: Some(path.to_owned()),
             folder,
@@ -101,15 +106,22 @@ impl Recorder {
     /// # Errors
     /// Nothing can be written there.
     pub fn in_folder(folder: &Path, most_bytes: u64, about: About) -> Result<Self, RecordingError> {
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
+            set_aside(folder, &"it is no folder")?;
+        }
+        create_folder(folder, true).map_err(failed(folder))?;
         let mut finished = VecDeque::new();
         let mut number = 0;
         for place in parts(folder)? {
-            let length = fs::metadata(&place).map_err(failed(&place))?.len();
+            let found = fs::symlink_metadata(&place).map_err(failed(&place))?;
+            if !found.is_file() {
+                continue;
+            }
             let own = place.file_stem().and_then(OsStr::to_str);
             let own: Option<u64> = own.and_then(|name| name.parse().ok());
+            let own = own.filter(|own| *own < MOST_PARTS);
             number = own.map_or(number, |own| number.max(own + 1));
-            finished.push_back((place, length));
+            finished.push_back((place, found.len()));
         }
         Ok(Self {
             path: None,
@@ -139,7 +151,7 @@ impl Recorder {
             None => {
                 let place = self.folder.join(format!("{:08}.parquet", self.number));
                 let file = beside(&place, ".tmp");
-                let file = File::create(&file).map_err(failed(&file))?;
+                let file = create_file(&file).map_err(failed(&file))?;
                 self.open.insert(Part {
                     writer: RecordingWriter::new(BufWriter::new(file), &self.about)
                         .inspect_err(|_| discard(&place))?,
@@ -245,18 +257,34 @@ fn keep_older(path: &Path) -> Result<(), RecordingError> {
     }
 }
 
+/// Ends a recording that was killed, and keeps it as `FILE.1`. Where its parts can't be read they stay.
+fn end_earlier(folder: &Path, path: &Path) -> Result<(), RecordingError> {
+    let about = RecordingRows::of_parts(folder)?.about().clone();
+    let joined = joined_in(folder, &about)?;
+    keep_older(path)?;
+    move_out(&joined, folder, path)
+}
+
 /// Makes one file of the parts in a folder, and removes that.
 fn join(folder: &Path, path: &Path, about: &About) -> Result<(), RecordingError> {
+    move_out(&joined_in(folder, about)?, folder, path)
+}
+
+fn joined_in(folder: &Path, about: &About) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     join_into(&joined, folder, about).inspect_err(|_| {
         let _ = fs::remove_file(&joined);
     })?;
-    fs::rename(&joined, path).map_err(failed(path))?;
+    Ok(joined)
+}
+
+fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
+    fs::rename(joined, path).map_err(failed(path))?;
     fs::remove_dir_all(folder).map_err(failed(folder))
 }
 
 fn join_into(joined: &Path, folder: &Path, about: &About) -> Result<(), RecordingError> {
-    let file = File::create(joined).map_err(failed(joined))?;
+    let file = create_file(joined).map_err(failed(joined))?;
     let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
     for row in RecordingRows::over(about.clone(), parts(folder)?) {
         writer.write(&row?)?;

@@ -13,6 +13,7 @@ use parquet::file::reader::SerializedFileReader;
 use parquet::record::RowAccessor;
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -411,7 +412,94 @@ fn a_part_that_is_damaged_is_named() {
     );
     assert!(rows.next().is_none());
     // Nothing of it is thrown away unasked.
-    assert!(Recorder::begin(&path, about()).is_err() && part.exists());
+    drop(Recorder::begin(&path, about()).expect("begins all the same"));
+    let aside = path.with_extension("parquet.part.damaged-1");
+    assert!(aside.join("00000001.parquet").exists());
+}
+
+/// Files and folders under a path whose mode says more than that they are this user's.
+fn open_to_others(path: &Path) -> Vec<PathBuf> {
+    let found = std::fs::metadata(path).expect("is there");
+    let mut open = Vec::new();
+    if found.permissions().mode() & 0o077 != 0 {
+        open.push(path.to_owned());
+    }
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path).expect("is a folder").flatten() {
+            open.extend(open_to_others(&entry.path()));
+        }
+    }
+    open
+}
+
+#[test]
+fn what_is_left_and_cant_be_read_is_set_aside() {
+    let folder = folder("left");
+    let (path, part) = (folder.join("a.parquet"), folder.join("a.parquet.part"));
+    let aside = |number| folder.join(format!("a.parquet.part.damaged-{number}"));
+    std::fs::write(&path, "older").expect("writes");
+    for (number, damage) in ["cut", "second", "folder", "link", "file"]
+        .iter()
+        .enumerate()
+    {
+        match *damage {
+            "link" => std::os::unix::fs::symlink("/tmp", &part).expect("links"),
+            "file" => std::fs::write(&part, "").expect("writes"),
+            damage => {
+                let mut recorder = Recorder::begin(&path, about()).expect("begins");
+                minutes(&mut recorder, 3);
+                std::mem::forget(recorder);
+                let name = if damage == "cut" {
+                    "00000000"
+                } else {
+                    "00000001"
+                };
+                let one = part.join(format!("{name}.parquet"));
+                std::fs::remove_file(&one).expect("was finished");
+                if damage == "folder" {
+                    std::fs::create_dir(&one).expect("makes");
+                } else {
+                    std::fs::write(&one, "PAR1").expect("writes");
+                }
+            }
+        }
+        let recorder = Recorder::begin(&path, about()).expect(damage);
+        assert_eq!(open_to_others(&part), Vec::<PathBuf>::new(), "{damage}");
+        drop(recorder);
+        assert!(
+            std::fs::symlink_metadata(aside(number + 1)).is_ok(),
+            "{damage}"
+        );
+    }
+    assert!(
+        aside(1).join("00000001.parquet").exists(),
+        "nothing is lost"
+    );
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn a_folder_with_anything_in_it_goes_on() {
+    let folder = folder("anything");
+    let parts = folder.join("new/parts");
+    let mut recorder = Recorder::in_folder(&parts, u64::MAX, about()).expect("makes it");
+    minutes(&mut recorder, 2);
+    recorder.finish().expect("ends");
+    std::fs::create_dir(parts.join("00000009.parquet")).expect("makes");
+    let largest = parts.join(format!("{}.parquet", u64::MAX));
+    std::fs::write(&largest, "not of ours").expect("writes");
+    std::os::unix::fs::symlink(&largest, parts.join("00000002.parquet.tmp")).expect("links");
+    let mut recorder = Recorder::in_folder(&parts, u64::MAX, about()).expect("goes on");
+    minutes(&mut recorder, 2);
+    recorder.finish().expect("ends");
+    assert_eq!(std::fs::read(&largest).expect("reads"), b"not of ours");
+    std::fs::remove_dir(parts.join("00000009.parquet")).expect("is empty");
+    std::fs::remove_file(&largest).expect("removes");
+    assert_eq!(open_to_others(&parts), Vec::<PathBuf>::new());
+    std::fs::remove_dir_all(&parts).expect("removes");
+    std::fs::write(&parts, "").expect("writes");
+    Recorder::in_folder(&parts, u64::MAX, about()).expect("sets a file aside");
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Demo {
             Err(error) => return Err(error.into()),
         };
         if let Some(path) = &self.json {
-            let file = std::fs::File::create(path)
+            let file = crate::summary::create_readable(path)
                 .with_context(|| format!("creating {}", path.display()))?;
             serde_json::to_writer_pretty(file, &figures)?;
         }

@@ -7,8 +7,9 @@ use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::probe::small_pages::SizeFacts;
 use hawkeye_linux::probe::{self, Checked, Decision, Extent, Facts};
 use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::thp_settings::SettingsGuard;
+use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
 use serde::Serialize;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Check what a manager can do on this kernel, and what would bring the rest.
@@ -37,7 +38,8 @@ impl Doctor {
     /// Checks and prints.
     pub fn execute(self) -> Result<ExitCode> {
         let facts = gather()?;
-        let decision = probe::decide(&facts);
+        let mut decision = probe::decide(&facts);
+        decision.notes.extend(kernel_split_note());
         if self.json {
             let report = Report {
                 decision: &decision,
@@ -66,6 +68,15 @@ fn gather() -> Result<Facts, LinuxError> {
         }
         Err(_) => probe::gather(Extent::Everything, None),
     }
+}
+
+/// Where the kernel could split huge pages itself: that this is the operator's choice.
+fn kernel_split_note() -> Option<String> {
+    let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
+    there.then(|| {
+        "This kernel can split sparse huge pages itself where a cgroup is at its limit. Its rule holds for every program, excluded ones too, so the manager leaves it as it is unless you agree: `kernel_split = \"on\"`, or --kernel-split."
+            .into()
+    })
 }
 
 fn print(decision: &Decision, facts: &Facts) {

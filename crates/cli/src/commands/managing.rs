@@ -12,14 +12,14 @@ use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings;
+use hawkeye_linux::thp_settings::KernelRules;
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::config::{
     Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
 };
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
 
 /// Everything needed before the program is touched, so that what fails leaves it untouched.
 pub struct Session {
@@ -38,6 +38,7 @@ pub struct Session {
 struct Wanted {
     settings: Settings,
     khugepaged: Khugepaged,
+    kernel_split: Switch,
     counters: CounterEvents,
     fill: FillSettings,
     /// It is an error where memory can't be filled ahead.
@@ -63,6 +64,11 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Off,
+            kernel_split: if options.kernel_split {
+                Switch::On
+            } else {
+                Switch::Off
+            },
             counters: CounterEvents::default(),
             fill,
             fill_required,
@@ -81,6 +87,7 @@ impl Session {
         let wanted = Wanted {
             settings: config.settings,
             khugepaged: config.khugepaged,
+            kernel_split: config.kernel_split,
             counters: config.counters,
             fill: config.fill,
             fill_required: false,
@@ -105,6 +112,7 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Leave,
+            kernel_split: Switch::Off,
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
             fill_required: false,
@@ -134,16 +142,14 @@ impl Session {
                 "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
             );
         }
-        let zero_pages = settings.bloat.zero_pages();
-        // Who promotes nothing leaves that to khugepaged.
-        let khugepaged = match (policy.needs(), wanted.khugepaged) {
-            (Needs::Nothing, Khugepaged::Off) => Khugepaged::Restrain,
-            (_, khugepaged) => khugepaged,
+        let rules = KernelRules {
+            khugepaged: wanted.khugepaged,
+            kernel_split: wanted.kernel_split,
+            zero_pages: settings.bloat.zero_pages(),
         };
         if settings.measure_only {
             // Nothing is changed.
-        } else if let Err(error) = thp_settings::apply(khugepaged, takeover.settings(), zero_pages)
-        {
+        } else if let Err(error) = rules.apply(takeover.settings()) {
             // In a container, say: khugepaged may then refill what is recovered, slowly.
             tracing::warn!("khugepaged keeps its setting: {error}");
         }
@@ -162,10 +168,20 @@ impl Session {
             wanted.warm_bytes,
             takeover.settings(),
         )?;
-        let recording = wanted.record;
-        let recording = recording.map(|place| Recording::begin(place, policy.name()));
+        let recording = match wanted.record {
+            None => None,
+            Some(place) => match (Recording::begin(place.clone(), policy.name()), place) {
+                (Ok(recording), _) => Some(recording),
+                // Managing the machine does not depend on it.
+                (Err(error), Place::Folder { folder, .. }) => {
+                    tracing::error!("nothing is recorded in {}: {error:#}", folder.display());
+                    None
+                }
+                (Err(error), Place::File(_)) => return Err(error),
+            },
+        };
         Ok(Self {
-            recording: recording.transpose()?,
+            recording,
             signals,
             takeover,
             policy,
@@ -173,11 +189,7 @@ impl Session {
             means,
             filling,
             choosing,
-            learned: wanted
-                .learn
-                .then(|| Learned::open(learned_dir()))
-                .transpose()
-                .context("what is learned can't be kept")?,
+            learned: wanted.learn.then(open_learned).flatten(),
         })
     }
 
@@ -283,6 +295,14 @@ impl Session {
             _takeover: takeover,
         })
     }
+}
+
+/// Managing does not depend on it.
+fn open_learned() -> Option<Learned> {
+    let learned = Learned::open(learned_dir());
+    learned
+        .inspect_err(|error| tracing::error!("what is learned is not kept: {error}"))
+        .ok()
 }
 
 /// A manager at work.

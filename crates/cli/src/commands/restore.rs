@@ -4,12 +4,13 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::thp_settings::restore_leftovers;
+use hawkeye_linux::thp_settings::{Outcome, restore_leftovers};
 use std::process::ExitCode;
 
 /// Put back kernel settings that a killed manager left changed.
 ///
-/// Every start does this too; this command is for when there is none.
+/// Only those that are still as it left them. One that was changed since stays, and is shown. Every start
+/// of a manager does this too.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye restore")]
 pub struct Restore {}
@@ -24,9 +25,14 @@ impl Restore {
         if restored.is_empty() {
             println!("Nothing to restore: every setting is as it was found.");
         }
-        for path in restored {
-            println!("Restored {}.", path.display());
+        for outcome in &restored {
+            println!("{outcome}");
         }
-        Ok(ExitCode::SUCCESS)
+        let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed { .. });
+        Ok(if restored.iter().any(failed) {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 }

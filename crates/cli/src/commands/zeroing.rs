@@ -167,6 +167,7 @@ impl Zeroing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_linux::thp_settings::Allowed;
     use std::fs;
     use std::path::PathBuf;
 
@@ -208,7 +209,7 @@ mod tests {
         }
 
         fn guard(&self) -> SettingsGuard {
-            SettingsGuard::start(&self.0).expect("starts")
+            SettingsGuard::start_with(&self.0, Allowed::under(&self.0)).expect("starts")
         }
     }
 

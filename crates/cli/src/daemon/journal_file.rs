@@ -1,8 +1,9 @@
 //! The journal on disk: JSON lines, in a file that is rotated once.
 
+use hawkeye_linux::own_files::is_trusted;
 use hawkeye_manager::{Entry, Journal};
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -155,16 +156,33 @@ impl JournalFile {
 
 impl Open {
     fn at(path: &Path) -> io::Result<Self> {
-        // It tells where programs have their memory: for root's eyes.
+        // A link of another user's would have root write into any file.
+        if let Ok(link) = fs::symlink_metadata(path) {
+            check_owner(&link)?;
+        }
+        // It tells where programs have their memory: for root's eyes. Nobody else can open a new
+        // file; whoever owns one that is there could read it.
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(path)?;
         let found = file.metadata()?;
+        check_owner(&found)?;
         Ok(Self {
             id: (found.dev(), found.ino()),
             bytes: found.is_file().then_some(found.len()),
             file,
         })
     }
+}
+
+fn check_owner(found: &Metadata) -> io::Result<()> {
+    let owner = found.uid();
+    if is_trusted(owner) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("it belongs to user {owner}, who would read where programs have their memory"),
+    ))
 }
 
 fn rotated(path: &Path) -> PathBuf {

@@ -4,6 +4,7 @@
 mod advise;
 mod attach;
 mod attacks;
+mod attacks_files;
 mod bad_input;
 mod common;
 mod daemon;
@@ -18,6 +19,7 @@ mod run;
 mod safety;
 mod sampling;
 mod settings;
+mod settings_conflicts;
 mod shared_memory;
 mod small_pages;
 mod targets;

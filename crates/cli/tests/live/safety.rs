@@ -14,8 +14,8 @@ const NAMES: [&str; 4] = [
 ];
 /// What kernels start with, and so does each test.
 const STARTED: &str = "511 4096 60000 10000";
-/// Restrained to 63, and asleep for a day after each page.
-const CHANGED: &str = "63 1 86400000 86400000";
+/// Asleep for a day after each page.
+const CHANGED: &str = "511 1 86400000 86400000";
 
 /// khugepaged's settings.
 fn setting() -> String {

@@ -47,8 +47,9 @@ pub struct Settings(Vec<(String, String)>);
 impl Settings {
     /// Notes the machine's and sets those that kernels start with.
     pub fn as_started() -> Self {
-        let names = ["enabled", "defrag"];
-        let names = names.into_iter().chain(STARTED.map(|(name, _)| name));
+        let names = ["enabled", "defrag", "shrink_underused"];
+        let names = names.into_iter().filter(|name| file(name).exists());
+        let names = names.chain(STARTED.map(|(name, _)| name));
         let names = names.map(str::to_owned).chain(sizes());
         let read = |name: String| {
             let value = read(&name);

@@ -1,19 +1,28 @@
-//! Which program it is: the executable's path, and which build of it.
+//! Which program it is: the executable's path, which build of it, and whose.
 
 use object::read::{Object, ReadCache};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// An executable.
+/// An executable, as far as records of it are shared.
+///
+/// A process in a mount namespace of its own chooses its executable's path and contents. So the path
+/// and the build alone would let any user write the record of another user's program. The user can't
+/// be chosen, and neither can the manager's own mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Executable {
     /// Where it is, as the process sees it.
     pub path: PathBuf,
     /// Which of those that have been there.
     pub build: Build,
+    /// The real user of the process, as the manager's user namespace numbers it. A set-user-ID
+    /// program counts as its caller's.
+    pub user: u32,
+    /// Whether the process sees the same mounts as the manager: not one in a container.
+    pub same_mounts: bool,
 }
 
 /// What tells one build from another.
@@ -51,19 +60,35 @@ impl Executable {
         );
         let text = path.to_string_lossy();
         let path = text.strip_suffix(" (deleted)").unwrap_or(&text).into();
-        Some(Self { path, build })
+        Some(Self {
+            path,
+            build,
+            user: real_user(pid)?,
+            same_mounts: mounts(pid)? == mounts(std::process::id())?,
+        })
     }
 
     /// Name of its record: the program's, for people, and a number, for all else.
     pub(super) fn file_name(&self) -> String {
         // The same in every run of a build of ours; one of another that counts otherwise finds nothing, which does no harm.
         let mut hasher = DefaultHasher::new();
-        self.path.hash(&mut hasher);
+        (&self.path, self.user, self.same_mounts).hash(&mut hasher);
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let name: String = name.chars().filter(plain).take(40).collect();
         format!("{name}-{:016x}", hasher.finish())
     }
+}
+
+fn real_user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Names a mount namespace.
+fn mounts(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
 /// No larger file is searched for a note: symbols are read on the way.
@@ -89,6 +114,24 @@ mod tests {
         assert_eq!(Executable::of(std::process::id()), Some(own.clone()));
         assert!(own.file_name().starts_with("hawkeye_linux-"), "{own:?}");
         assert_eq!(Executable::of(u32::MAX >> 1), None);
+        assert_eq!(own.user, nix::unistd::getuid().as_raw());
+        assert!(own.same_mounts);
+    }
+
+    #[test]
+    fn other_users_and_containers_have_records_of_their_own() {
+        let own = Executable::of(std::process::id()).expect("we are here");
+        let of_user = Executable {
+            user: own.user + 1,
+            ..own.clone()
+        };
+        let in_container = Executable {
+            same_mounts: false,
+            ..own.clone()
+        };
+        assert_ne!(own.file_name(), of_user.file_name());
+        assert_ne!(own.file_name(), in_container.file_name());
+        assert_ne!(of_user.file_name(), in_container.file_name());
     }
 
     #[test]
@@ -96,6 +139,8 @@ mod tests {
         let odd = Executable {
             path: "/opt/../a b/né/../c;d".into(),
             build: Build::Note(String::new()),
+            user: 0,
+            same_mounts: true,
         };
         let name = odd.file_name();
         assert!(name.starts_with("cd-") && !name.contains('/'), "{name}");

@@ -13,10 +13,9 @@ pub use record::Record;
 pub(crate) use notebook::Notebook;
 
 use crate::error::LinuxError;
+use crate::own_files::{self, Distrust};
 use record::Unreadable;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -43,30 +42,29 @@ impl Learned {
     /// Opens a folder, and makes it if it is missing.
     ///
     /// # Errors
-    /// It can't be made.
+    /// It can't be made, or other users can change what is in it.
     pub fn open(dir: PathBuf) -> Result<Self, LinuxError> {
         // Who runs what is nobody else's business.
-        let mut private = fs::DirBuilder::new();
-        private.recursive(true).mode(0o700);
-        private
-            .create(&dir)
-            .map_err(LinuxError::file("creating", &dir))?;
+        own_files::make_folder(&dir, 0o700).map_err(|why| match why {
+            Distrust::Io(error) => LinuxError::file("creating", &dir)(error),
+            why => LinuxError::UnsafeFolder {
+                path: dir.clone(),
+                why: why.to_string(),
+            },
+        })?;
         Ok(Self { dir })
     }
 
-    /// What is known of a program; `None` where that is nothing. A record that can't be understood is said to be so once, here, and
-    /// counts as none.
+    /// What is known of a program; `None` where that is nothing. A record that can't be used is set
+    /// aside, said to be so in the log, and counts as none.
     pub fn load(&self, executable: &Executable) -> Option<Record> {
         let path = self.file(executable);
         match read(&path) {
             // Two names may have one hash; one build's habits are not another's.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
-                tracing::warn!(
-                    "what was learned of {} is not used: {} {why}",
-                    executable.path.display(),
-                    path.display()
-                );
+                let what = format!("what was learned of {} is", executable.path.display());
+                own_files::set_aside_aloud(&what, &path, &why);
                 None
             }
         }
@@ -78,17 +76,9 @@ impl Learned {
     /// It can't be written.
     pub fn save(&self, record: &Record) -> Result<(), LinuxError> {
         let path = self.file(&record.executable);
-        let new = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut private = OpenOptions::new();
-            private.write(true).create(true).truncate(true).mode(0o600);
-            let mut out = private.open(&new)?;
-            serde_json::to_writer_pretty(&out, record)?;
-            out.flush()?;
-            out.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(LinuxError::file("writing", &path))?;
+        let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
+        text.and_then(|text| own_files::replace(&path, &text))
+            .map_err(LinuxError::file("writing", &path))?;
         self.forget_oldest();
         Ok(())
     }
@@ -97,13 +87,11 @@ impl Learned {
         self.dir.join(format!("{}.json", executable.file_name()))
     }
 
-    /// Whatever can't be removed is left for the next time.
+    /// What can't be removed is left for the next time. Records that were set aside count, too.
     fn forget_oldest(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut records: Vec<(SystemTime, PathBuf)> = entries
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)))
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
             .collect();
         records.sort();
         let too_many = records.len().saturating_sub(MOST_RECORDS);
@@ -114,13 +102,8 @@ impl Learned {
 }
 
 fn read(path: &Path) -> Result<Option<Record>, Unreadable> {
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-        Ok(found) if found.len() > LONGEST => return Err(Unreadable::TooLong),
-        Ok(_) => {}
-    }
-    Record::parse(&fs::read(path)?).map(Some)
+    let text = own_files::read(path, LONGEST)?;
+    text.map(|text| Record::parse(&text)).transpose()
 }
 
 #[cfg(test)]
@@ -132,6 +115,8 @@ mod tests {
         Executable {
             path: Path::new("/usr/bin").join(name),
             build: Build::Note("00ff".into()),
+            user: 1000,
+            same_mounts: true,
         }
     }
 
@@ -156,16 +141,50 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_newer_files_count_as_none_and_are_written_anew() {
+    fn another_user_neither_reads_nor_writes_a_record() {
+        let folder = Folder::new("learned-users");
+        let learned = learned(&folder);
+        let of = |user, starts| {
+            let executable = Executable {
+                user,
+                ..program("redis-server")
+            };
+            let mut record = Record::new(executable);
+            record.starts = starts;
+            record
+        };
+        let (victim, stranger) = (of(100, 2), of(1000, 9));
+        learned.save(&victim).expect("is written");
+        assert_eq!(learned.load(&stranger.executable), None);
+        learned.save(&stranger).expect("is written");
+        assert_eq!(learned.load(&victim.executable), Some(victim));
+    }
+
+    #[test]
+    fn files_that_can_not_be_used_are_set_aside_and_written_anew() {
         let folder = Folder::new("learned-damaged");
         let learned = learned(&folder);
         let record = Record::new(program("a"));
-        for text in ["", "{", "{\"version\": 99}", "[1]"] {
-            fs::write(learned.file(&record.executable), text).expect("writes");
+        let path = learned.file(&record.executable);
+        let long = " ".repeat(LONGEST as usize + 1);
+        for text in [
+            "",
+            "{",
+            "{\"version\": 99}",
+            "{\"version\": 1}",
+            "[1]",
+            &long,
+        ] {
+            fs::write(&path, text).expect("writes");
             assert_eq!(learned.load(&record.executable), None, "{text}");
+            assert!(!path.exists(), "it is set aside");
         }
+        fs::create_dir(&path).expect("makes");
+        assert_eq!(learned.load(&record.executable), None);
         learned.save(&record).expect("is written");
         assert!(learned.load(&record.executable).is_some());
+        let aside = fs::read_dir(&learned.dir).expect("is there").count() - 1;
+        assert_eq!(aside, 7, "nothing is lost");
     }
 
     #[test]

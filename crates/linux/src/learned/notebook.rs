@@ -229,6 +229,8 @@ mod tests {
         let executable = Executable {
             path: "/bin/a".into(),
             build: Build::Note("1".into()),
+            user: 0,
+            same_mounts: true,
         };
         Page::new(Record::new(executable), from_start, Duration::ZERO)
     }

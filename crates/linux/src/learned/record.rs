@@ -1,14 +1,16 @@
 //! What is kept of one program.
 
 use super::executable::Executable;
+use crate::own_files::Distrust;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io;
 use thiserror::Error;
 
-/// Version of the format.
-const VERSION: u32 = 1;
+/// Version of the format: 1 had no user.
+const VERSION: u32 = 2;
+/// No program has as many page sizes.
+const MOST_SIZES: usize = 64;
 
 /// What was learned of a program in all its starts. Figures are those of the last start but where that is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,16 +49,14 @@ pub struct Record {
 /// Why a record counts as none, to follow the file's name.
 #[derive(Debug, Error)]
 pub(super) enum Unreadable {
-    #[error("can't be read ({0})")]
-    Io(#[from] io::Error),
-    #[error("is damaged ({0}); it is written anew when the program ends")]
+    #[error(transparent)]
+    Distrusted(#[from] Distrust),
+    #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
-    #[error(
-        "is of version {0}, and this program knows {VERSION}: it is written anew when the program ends"
-    )]
+    #[error("is of version {0}, and this program knows {VERSION}")]
     Version(u32),
-    #[error("is no record: it is too long")]
-    TooLong,
+    #[error("is damaged ({0} is out of range)")]
+    Range(&'static str),
 }
 
 impl Record {
@@ -89,7 +89,33 @@ impl Record {
         if version != VERSION {
             return Err(Unreadable::Version(version));
         }
-        Ok(serde_json::from_slice(text)?)
+        let record: Self = serde_json::from_slice(text)?;
+        match record.out_of_range() {
+            Some(field) => Err(Unreadable::Range(field)),
+            None => Ok(record),
+        }
+    }
+
+    /// The first field with a value that HawkEye never writes.
+    fn out_of_range(&self) -> Option<&'static str> {
+        let sizes = self.fault_sizes_bytes.as_deref().unwrap_or_default();
+        let known = |bytes: &u64| PageOrder::from_bytes(*bytes).is_some();
+        let percent = self.overhead_percent.unwrap_or_default();
+        [
+            (
+                "managed_s",
+                self.managed_s.is_finite() && self.managed_s >= 0.0,
+            ),
+            ("overhead_percent", (0.0..=100.0).contains(&percent)),
+            ("huge_share", (0.0..=1.0).contains(&self.huge_share)),
+            (
+                "fault_sizes_bytes",
+                sizes.len() <= MOST_SIZES && sizes.iter().all(known),
+            ),
+            ("pages", self.pages.len() <= MOST_SIZES),
+        ]
+        .into_iter()
+        .find_map(|(field, in_range)| (!in_range).then_some(field))
     }
 
     /// The sizes that were best; `None` where that was never told.
@@ -139,6 +165,8 @@ mod tests {
                 changed_s: -1,
                 bytes: 9,
             },
+            user: 0,
+            same_mounts: true,
         })
     }
 
@@ -174,8 +202,51 @@ mod tests {
         record.overhead_percent = Some(12.5);
         let text = serde_json::to_vec(&record).expect("is JSON");
         assert_eq!(Record::parse(&text).ok(), Some(record));
-        let newer = br#"{"version": 2, "anything": 1}"#;
+        let newer = br#"{"version": 3, "anything": 1}"#;
         let said = Record::parse(newer).map_err(|error| error.to_string());
-        assert!(said.is_err_and(|why| why.contains("of version 2")));
+        assert!(said.is_err_and(|why| why.contains("of version 3")));
+    }
+
+    #[test]
+    fn values_that_are_never_written_are_refused() {
+        let with = |field: &str, value: serde_json::Value| {
+            let mut all = serde_json::to_value(record()).expect("is JSON");
+            all[field] = value;
+            Record::parse(all.to_string().as_bytes()).map_err(|error| error.to_string())
+        };
+        assert!(with("huge_share", 1.into()).is_ok());
+        for (field, value) in [
+            ("huge_share", (-0.5).into()),
+            ("overhead_percent", 1e300.into()),
+            ("managed_s", (-1.0).into()),
+            ("fault_sizes_bytes", serde_json::json!([5000])),
+            ("fault_sizes_bytes", serde_json::json!(vec![65_536; 1000])),
+        ] {
+            let refused = with(field, value).expect_err(field);
+            assert!(refused.contains(field), "{refused}");
+        }
+        for (field, value) in [("starts", (-1).into()), ("resident_bytes", 1e30.into())] {
+            let refused = with(field, value).expect_err(field);
+            assert!(refused.contains("damaged"), "{refused}");
+        }
+        let deep = "[".repeat(60_000);
+        assert!(Record::parse(deep.as_bytes()).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_give_an_answer(text: Vec<u8>) {
+            let _ = Record::parse(&text);
+        }
+
+        #[test]
+        fn one_byte_that_changed_harms_nothing(at in 0..600usize, byte: u8) {
+            let mut text = serde_json::to_vec(&record()).expect("is JSON");
+            let at = at % text.len();
+            text[at] = byte;
+            if let Ok(record) = Record::parse(&text) {
+                let _ = (record.fault_sizes(), record.warm_bytes());
+            }
+        }
     }
 }

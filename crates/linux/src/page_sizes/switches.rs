@@ -83,10 +83,15 @@ impl SizeSwitches {
             .collect();
         for order in self.available.iter() {
             match (wanted.contains(order), self.on.contains(order)) {
-                (true, false) => {
-                    self.switch_on(order)?;
-                    self.on = self.on.with(order);
-                }
+                (true, false) => match self.switch_on(order) {
+                    Ok(()) => self.on = self.on.with(order),
+                    // It is that program's from now on, and not to be chosen.
+                    Err(LinuxError::ChangedByOthers { .. }) => {
+                        let left = self.available.iter().filter(|left| *left != order);
+                        self.available = left.collect();
+                    }
+                    Err(error) => return Err(error),
+                },
                 (false, true) => {
                     self.settings.put_back(&setting_file(&self.thp, order))?;
                     self.on = self.on.iter().filter(|on| *on != order).collect();
@@ -112,7 +117,7 @@ impl SizeSwitches {
 mod tests {
     use super::*;
     use crate::thp_settings::testing::Folder;
-    use crate::thp_settings::{SettingsGuard, read_setting};
+    use crate::thp_settings::{Allowed, SettingsGuard, read_setting};
 
     const SIZES: [u64; 3] = [16, 64, 128];
 
@@ -142,7 +147,8 @@ mod tests {
             for (kib, word) in SIZES.iter().zip(words) {
                 folder.file(&format!("hugepages-{kib}kB/enabled"), word);
             }
-            let guard = SettingsGuard::start(&folder.0).expect("starts");
+            let guard =
+                SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
             Self { folder, guard }
         }
 

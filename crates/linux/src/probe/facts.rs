@@ -467,7 +467,7 @@ fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked,
     let before = rss(&child)?;
     let touched = remote_touch(&child, child.untouched());
     let grown = rss(&child)?.saturating_sub(before);
-    settings.restore()?;
+    settings.put_back(&knob)?;
     Ok(Checked::from(touched.and_then(|()| {
         if grown >= SURELY_BYTES {
             Ok(())

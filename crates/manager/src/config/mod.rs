@@ -43,6 +43,9 @@ pub struct Config {
     pub rules: Rules,
     /// What becomes of khugepaged meanwhile.
     pub khugepaged: Khugepaged,
+    /// Whether the kernel is to split sparse huge pages itself where memory runs out, those of
+    /// excluded programs too.
+    pub kernel_split: Switch,
     /// Where `status` and the like reach the daemon.
     pub socket: PathBuf,
     /// Where metrics are served, on this machine only; `None`: nowhere.
@@ -110,13 +113,14 @@ impl Word for Switch {
     const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("on", Self::On)];
 }
 
-/// What becomes of the kernel's own promotion while the daemon runs.
+/// What becomes of the kernel's own promotion while the daemon runs, for every program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Khugepaged {
     /// It is stopped: two that promote by different orders fight over the same memory.
     #[default]
     Off,
-    /// It goes on, but does not fill again what recovery has taken back.
+    /// It goes on, but does not fill again what recovery has taken back. When the kernel splits
+    /// huge pages stays as it is.
     Restrain,
     /// It is left as it is.
     Leave,
@@ -183,6 +187,7 @@ impl Default for Config {
             selection: Selection::default(),
             rules: Rules::default(),
             khugepaged: Khugepaged::default(),
+            kernel_split: Switch::default(),
             socket: DEFAULT_SOCKET.into(),
             metrics: None,
             journal: None,
@@ -242,6 +247,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         top.refuse("socket", "a path of at most 107 bytes");
     }
     let khugepaged = top.or("khugepaged", usual.khugepaged);
+    let kernel_split = top.or("kernel_split", usual.kernel_split);
     let small_pages = top.or("small_pages", usual.small_pages);
     let learn = top.or("learn", usual.learn);
     let mut settings = usual.settings;
@@ -270,6 +276,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         selection,
         rules,
         khugepaged,
+        kernel_split,
         socket,
         metrics: top.section("metrics", metrics),
         journal: top.section("journal", journal),

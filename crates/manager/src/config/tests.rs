@@ -74,6 +74,7 @@ fn what_is_set_arrives() {
     let text = r#"
         policy = "linux"
         khugepaged = "restrain"
+        kernel_split = "on"
         sampling = { period = "1 min", window = "500 ms" }
         limits.cpu_percent = 1.5
         limits.promotions_per_s = 20
@@ -105,6 +106,7 @@ fn what_is_set_arrives() {
     let config = parse(text).expect("it is right");
     assert_eq!(config.policy, "linux");
     assert_eq!(config.khugepaged, Khugepaged::Restrain);
+    assert_eq!(config.kernel_split, Switch::On);
     assert_eq!(config.settings.window, Duration::from_millis(500));
     assert_eq!(config.settings.cpu.percent(), 1.5);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
@@ -130,7 +132,7 @@ fn what_is_set_arrives() {
 }
 
 /// Each text, and all that is said of it.
-const WRONG: [(&str, &str); 34] = [
+const WRONG: [(&str, &str); 35] = [
     (
         "policy = hawkeye",
         "hawkeye.toml:1:10: this is no TOML: string values must be quoted, expected literal string, in policy = hawkeye",
@@ -153,7 +155,7 @@ const WRONG: [(&str, &str); 34] = [
     ),
     (
         "[cache]\nsize = 1",
-        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing",
+        "hawkeye.toml:1:2: cache is no known key; known here are policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing",
     ),
     (
         "policy = \"best\"",
@@ -218,6 +220,10 @@ const WRONG: [(&str, &str); 34] = [
     (
         "[selection]\nmin_resident = \"4 KiB\"\nlook_every = \"10 ms\"",
         "hawkeye.toml:2:16: selection.min_resident must be at least one huge page (2 MiB), not \"4 KiB\"",
+    ),
+    (
+        "kernel_split = 63",
+        "hawkeye.toml:1:16: kernel_split must be one of \"off\", \"on\", not 63",
     ),
     (
         "khugepaged = true",

@@ -170,3 +170,26 @@ fn what_is_no_file_is_not_rotated() {
     }
     assert!(!Path::new("/dev/null.1").exists());
 }
+
+#[test]
+fn nothing_is_written_for_another_user_to_read() {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    let folder = Folder::new("others");
+    let (theirs, target) = (folder.file(), folder.0.join("target"));
+    fs::write(&theirs, "").expect("writes");
+    if chown(&theirs, Some(65534), None).is_err() {
+        return;
+    }
+    let mut file = JournalFile::new(&theirs, u64::MAX);
+    let refused = file.append(&lines("a")).expect_err("is not ours");
+    assert!(refused.to_string().contains("user 65534"), "{refused}");
+    assert_eq!(fs::read(&theirs).expect("reads"), b"");
+    fs::remove_file(&theirs).expect("removes");
+    symlink(&target, &theirs).expect("links");
+    lchown(&theirs, Some(65534), None).expect("we are root");
+    file.append(&lines("b")).expect_err("leads anywhere");
+    assert!(!target.exists());
+    fs::remove_file(&theirs).expect("removes");
+    file.append(&lines("c")).expect("it is ours now");
+    assert_eq!(events(&theirs), ["2 lost", "c"]);
+}

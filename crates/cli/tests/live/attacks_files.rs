@@ -1,0 +1,282 @@
+//! What an unprivileged user can do to the manager's files, and what is in files that it reads back.
+
+use crate::common::{HAWKEYE, Machine, machine, patience, signal, skip, until, wait, workload};
+use crate::daemon::{CONFIG, Minded};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const NOBODY: u32 = 65534;
+/// Promotes without measuring page walks, which takes seconds.
+const RUN: &str = "run --policy hawkeye-g -- true";
+const MACHINE_LOCK: &str = "/run/hawkeye/manager.lock";
+
+/// A process that holds a lock, or tries to; ended when dropped.
+struct Locker(Child);
+
+impl Locker {
+    fn start(file: &Path, user: u32) -> Self {
+        let mut command = Command::new("flock");
+        command.arg(file).args(["sleep", "60"]).uid(user).gid(user);
+        let child = command.stderr(Stdio::null()).process_group(0).spawn();
+        Self(child.expect("flock starts"))
+    }
+
+    /// Whether it holds the lock, as the kernel shows it.
+    fn holds(&self) -> bool {
+        let locks = fs::read_to_string("/proc/locks").expect("reads");
+        let pid = self.0.id().to_string();
+        let of = |line: &str| line.split_whitespace().nth(4) == Some(&pid);
+        locks.lines().any(of)
+    }
+
+    /// Waits until it holds the lock or was refused; whether it holds it.
+    fn settled(&mut self) -> bool {
+        let settled = until(Duration::from_secs(10), || {
+            self.holds() || self.0.try_wait().is_ok_and(|ended| ended.is_some())
+        });
+        assert!(settled, "flock does one or the other");
+        self.holds()
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        // SAFETY: a plain system call, to the group that was made for it.
+        unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the manager to its end; its words.
+fn runs(machine: &Machine) -> String {
+    let output = machine.output(RUN);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+fn mode(path: &Path) -> u32 {
+    let found = fs::symlink_metadata(path).expect("is there");
+    found.permissions().mode() & 0o7777
+}
+
+#[test]
+fn no_other_user_can_lock_the_manager_out() {
+    let Some(machine) = machine("no_other_user_can_lock_the_manager_out") else {
+        return;
+    };
+    let own = machine.state.join("manager.lock");
+    runs(&machine);
+    for file in [&own, Path::new(MACHINE_LOCK)] {
+        let mut locker = Locker::start(file, NOBODY);
+        assert!(!locker.settled(), "{} can be locked", file.display());
+        runs(&machine);
+        assert_eq!(mode(file), 0o600);
+    }
+}
+
+#[test]
+fn a_lock_from_before_an_upgrade_is_replaced() {
+    let Some(machine) = machine("a_lock_from_before_an_upgrade_is_replaced") else {
+        return;
+    };
+    let lock = machine.state.join("manager.lock");
+    fs::write(&lock, "process 4194000 (daemon)\n").expect("writes");
+    fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("is ours");
+    let mut locker = Locker::start(&lock, NOBODY);
+    assert!(locker.settled(), "that was the defect");
+    let said = runs(&machine);
+    assert!(said.contains(&format!("user {NOBODY}")), "{said}");
+    assert_eq!(mode(&lock), 0o600);
+}
+
+#[test]
+fn a_process_of_roots_that_holds_the_lock_is_named() {
+    let Some(machine) = machine("a_process_of_roots_that_holds_the_lock_is_named") else {
+        return;
+    };
+    runs(&machine);
+    let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
+    assert!(locker.settled());
+    let output = machine.output(RUN);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no manager"), "{said}");
+    assert!(
+        said.contains("(flock,") || said.contains("(sleep,"),
+        "{said}"
+    );
+    assert!(!said.contains("already managed"), "{said}");
+}
+
+#[test]
+fn one_manager_a_machine_wherever_its_folders_are() {
+    let Some(machine) = machine("one_manager_a_machine_wherever_its_folders_are") else {
+        return;
+    };
+    let (_program, pid) = workload("burner --mib 4");
+    let first = machine.attach("--policy hawkeye-g", pid);
+    let saved = machine.state.join("settings.json");
+    assert!(until(Duration::from_secs(20), || saved.exists()));
+    let second = machine.state.join("second");
+    let refused = |command: &mut Command| {
+        let command = command.env("HAWKEYE_STATE_DIR", &second);
+        let output = command.stdin(Stdio::null()).output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("already managed by process"), "{said}");
+        assert!(said.contains(&first.child.id().to_string()), "{said}");
+    };
+    refused(Command::new(HAWKEYE).args(RUN.split_whitespace()));
+    let unshared = Command::new("unshare").args(["-m", "true"]).status();
+    if unshared.is_ok_and(|status| status.success()) {
+        let script = format!("mount -t tmpfs none /run && exec {HAWKEYE} {RUN}");
+        refused(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    } else {
+        skip(
+            "one_manager_a_machine_wherever_its_folders_are",
+            "no mount namespace can be made here",
+        );
+    }
+    first.interrupt();
+}
+
+/// Every file and folder under a path, itself included.
+fn everything(path: &Path) -> Vec<PathBuf> {
+    let mut all = vec![path.to_owned()];
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        for entry in fs::read_dir(path).expect("is a folder").flatten() {
+            all.extend(everything(&entry.path()));
+        }
+    }
+    all
+}
+
+/// Files and folders that others can change, or files that they can read.
+fn open_to_others(path: &Path) -> Vec<String> {
+    let is_open = |path: &PathBuf| {
+        let Ok(found) = fs::symlink_metadata(path) else {
+            return false;
+        };
+        let mode = found.permissions().mode();
+        let kind = found.file_type();
+        if kind.is_socket() {
+            // Any user may ask: the daemon looks at who does.
+            return path.file_name() != Some("hawkeye.sock".as_ref()) || mode & 0o111 != 0;
+        }
+        mode & if kind.is_dir() { 0o022 } else { 0o077 } != 0
+    };
+    let shown = |path: PathBuf| format!("{} {:o}", path.display(), mode(&path));
+    everything(path)
+        .into_iter()
+        .filter(is_open)
+        .map(shown)
+        .collect()
+}
+
+#[test]
+fn whatever_the_umask_files_are_for_root_alone() {
+    let Some(machine) = machine("whatever_the_umask_files_are_for_root_alone") else {
+        return;
+    };
+    for umask in [0o000, 0o022] {
+        let all = machine.state.join(format!("umask-{umask:o}"));
+        let state = all.join("state");
+        let config = machine.state.join("hawkeye.toml");
+        let places = format!(
+            "\n[journal]\nfile = \"{0}/journal.jsonl\"\n[recording]\nfolder = \"{0}/recording\"\n",
+            all.display()
+        );
+        let first = "policy = \"hawkeye-g\"\nlearn = \"on\"\n";
+        fs::write(&config, format!("{first}{CONFIG}{places}")).expect("writes");
+        let mut command = Command::new(HAWKEYE);
+        command.arg("daemon").arg("--config").arg(&config);
+        command.env("HAWKEYE_STATE_DIR", &state);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // SAFETY: between fork and exec there is one system call without pointers.
+        unsafe {
+            command.pre_exec(move || {
+                libc::umask(umask);
+                Ok(())
+            });
+        }
+        let mut daemon = command.spawn().expect("hawkeye starts");
+        let there = |name: &str| {
+            let found = until(Duration::from_secs(30), || {
+                everything(&all)
+                    .iter()
+                    .any(|path| path.to_string_lossy().contains(name))
+            });
+            assert!(found, "no {name} in {:?}", everything(&all));
+        };
+        for name in ["manager.lock", "settings.json", "hawkeye.sock"] {
+            there(name);
+        }
+        let program = Minded::start(&machine);
+        for name in ["journal.jsonl", ".parquet.tmp"] {
+            there(name);
+        }
+        std::thread::sleep(Duration::from_secs(5) * patience());
+        assert_eq!(
+            open_to_others(&all),
+            Vec::<String>::new(),
+            "umask {umask:o}"
+        );
+        drop(program);
+        there("learned/hawkeye-");
+        signal(daemon.id(), libc::SIGTERM);
+        assert_eq!(wait(&mut daemon, Duration::from_secs(30)), Some(0));
+        there("0.parquet");
+        assert_eq!(
+            open_to_others(&all),
+            Vec::<String>::new(),
+            "umask {umask:o}"
+        );
+    }
+}
+
+#[test]
+fn settings_that_can_not_be_understood_do_not_block_the_start() {
+    let Some(machine) = machine("settings_that_can_not_be_understood") else {
+        return;
+    };
+    let file = machine.state.join("settings.json");
+    let victim = machine.state.join("victim");
+    fs::write(&victim, "untouched").expect("writes");
+    let hostile = format!("{{\"{}\": \"harmed\"}}", victim.display());
+    let texts = ["", "{\"/sys/kernel/mm/tran", &hostile, "{\"version\": 99}"];
+    let mut number = 0;
+    let mut set_aside = |what: &str| {
+        number += 1;
+        let said = runs(&machine);
+        let aside = format!("settings.json.damaged-{number}");
+        let sentences = said.lines().filter(|line| line.contains(&aside));
+        assert_eq!(sentences.count(), 1, "{what}: {said}");
+        assert!(fs::symlink_metadata(machine.state.join(aside)).is_ok());
+        assert!(fs::symlink_metadata(&file).is_err(), "{what}");
+    };
+    for text in texts {
+        fs::write(&file, text).expect("writes");
+        set_aside(text);
+    }
+    // A terabyte of zeros, which takes no space.
+    let huge = fs::File::create(&file).expect("creates");
+    huge.set_len(1 << 40).expect("is sparse");
+    set_aside("a terabyte");
+    fs::create_dir(&file).expect("makes");
+    set_aside("a folder");
+    std::os::unix::fs::symlink(&victim, &file).expect("links");
+    set_aside("a link");
+    fs::write(&file, &hostile).expect("writes");
+    std::os::unix::fs::chown(&file, Some(NOBODY), None).expect("we are root");
+    set_aside("another user's");
+    assert_eq!(fs::read_to_string(&victim).expect("reads"), "untouched");
+}

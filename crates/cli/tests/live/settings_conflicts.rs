@@ -1,0 +1,258 @@
+//! Settings that a manager and another program change at the same time, and the kernel's rules for
+//! programs that are excluded.
+
+use crate::common::{HAWKEYE, Machine, machine, memory, signal, skip, until, wait, workload};
+use crate::daemon::{CONFIG, Daemon};
+use crate::settings::{file, read};
+use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_bench::workload::Workload;
+use hawkeye_linux::thp_settings::{THP_DIR, enabled_file};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const OPTIONS: &str = "--policy hawkeye-g --kernel-split --huge-faults";
+
+fn enabled() -> String {
+    let path = enabled_file();
+    let name = path.strip_prefix(THP_DIR).expect("is there");
+    name.to_str().expect("is plain").to_owned()
+}
+
+/// Every setting that a manager with these options changes for good, each with a value that
+/// neither it nor the kernel chooses.
+fn others() -> Vec<(String, &'static str)> {
+    [
+        ("khugepaged/alloc_sleep_millisecs", "12345"),
+        ("khugepaged/max_ptes_none", "200"),
+        ("khugepaged/pages_to_scan", "123"),
+        ("khugepaged/scan_sleep_millisecs", "23456"),
+        ("defrag", "never"),
+        (enabled().as_str(), "never"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+fn set(name: &str, value: &str) {
+    fs::write(file(name), value).expect("root may");
+}
+
+/// Every setting under the folder, as it is.
+fn all_settings() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(THP_DIR)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("is there").flatten() {
+            let path = entry.path();
+            let counts = path.ends_with("stats")
+                || path.ends_with("full_scans")
+                || path.ends_with("pages_collapsed");
+            if counts {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push((path.clone(), fs::read_to_string(&path).unwrap_or_default()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Manages, does something else meanwhile, and ends; what the manager says at the end.
+type ManageAndEnd = fn(&Machine, &mut dyn FnMut()) -> String;
+
+/// Ways in which management ends.
+const ENDS: [(&str, ManageAndEnd); 4] = [
+    ("interrupt", |machine, meanwhile| {
+        let (_program, pid) = workload("burner --mib 4");
+        let attached = machine.attach(OPTIONS, pid);
+        wait_for_change(machine);
+        meanwhile();
+        attached.interrupt();
+        String::new()
+    }),
+    ("daemon", |machine, meanwhile| {
+        let first = "policy = \"hawkeye-g\"\nkernel_split = \"on\"\n";
+        let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
+        let daemon = Daemon::start_by(machine, &format!("{first}{CONFIG}{last}"));
+        wait_for_change(machine);
+        meanwhile();
+        daemon.end();
+        String::new()
+    }),
+    ("kill, restore", |machine, meanwhile| {
+        kill(machine, meanwhile);
+        let output = machine.output("restore");
+        assert!(output.status.success());
+        let again = machine.output("restore");
+        let again = String::from_utf8_lossy(&again.stdout).into_owned();
+        assert!(again.contains("Nothing to restore"), "{again}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }),
+    ("kill, next start", |machine, meanwhile| {
+        kill(machine, meanwhile);
+        let output = machine.output("run --policy hawkeye-g -- true");
+        assert!(output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }),
+];
+
+fn kill(machine: &Machine, meanwhile: &mut dyn FnMut()) {
+    let (_program, pid) = workload("burner --mib 4");
+    let mut attached = machine.attach(OPTIONS, pid);
+    wait_for_change(machine);
+    signal(attached.child.id(), libc::SIGKILL);
+    let _ = wait(&mut attached.child, Duration::from_secs(10));
+    meanwhile();
+}
+
+/// Until khugepaged is paced down, and page faults bring huge pages: the first and the last change.
+fn wait_for_change(machine: &Machine) {
+    let saved = machine.state.join("settings.json");
+    let changed = until(Duration::from_secs(30), || {
+        saved.exists() && read("khugepaged/pages_to_scan") == "1" && read(&enabled()) == "always"
+    });
+    assert!(changed, "the manager changes settings");
+}
+
+#[test]
+fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
+    let Some(machine) = machine("what_another_program_sets_meanwhile_stays") else {
+        return;
+    };
+    set(&enabled(), "madvise");
+    set("defrag", "madvise");
+    let before = all_settings();
+    for (end, manage) in ENDS {
+        for parity in [0, 1] {
+            let theirs: Vec<_> = others().into_iter().skip(parity).step_by(2).collect();
+            let said = manage(&machine, &mut || {
+                for (name, value) in &theirs {
+                    set(name, value);
+                }
+            });
+            for (name, value) in &theirs {
+                assert_eq!(read(name), *value, "{end}: {name}");
+                assert!(
+                    said.is_empty() || said.contains(&format!("{name} stays {value}")),
+                    "{end}: {said}"
+                );
+            }
+            for (name, _) in &theirs {
+                let path = file(name);
+                let found = before.iter().find(|(before, _)| *before == path);
+                let (_, text) = found.expect("was there");
+                let chosen = text
+                    .split_once('[')
+                    .and_then(|(_, rest)| rest.split(']').next());
+                set(name, chosen.unwrap_or(text.trim()));
+            }
+            assert_eq!(all_settings(), before, "{end}");
+        }
+    }
+}
+
+#[test]
+fn what_another_program_has_set_is_not_set_again() {
+    let Some(machine) = machine("what_another_program_has_set_is_not_set_again") else {
+        return;
+    };
+    set(&enabled(), "madvise");
+    let first = "policy = \"hawkeye-g\"\n";
+    let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
+    let daemon = Daemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
+    wait_for_change(&machine);
+    // Put back while paused, and set again by another.
+    assert!(machine.output("pause").status.success());
+    assert!(until(Duration::from_secs(10), || read(&enabled()) == "madvise"));
+    set(&enabled(), "never");
+    assert!(machine.output("resume").status.success());
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(read(&enabled()), "never");
+    daemon.end();
+    assert_eq!(read(&enabled()), "never");
+    set(&enabled(), "madvise");
+}
+
+#[test]
+fn settings_that_an_older_version_left_are_put_back() {
+    let Some(machine) = machine("settings_that_an_older_version_left") else {
+        return;
+    };
+    let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
+    fs::write(machine.state.join("settings.json"), saved).expect("writes");
+    set("khugepaged/max_ptes_none", "63");
+    let output = machine.output("restore");
+    assert!(output.status.success());
+    assert_eq!(read("khugepaged/max_ptes_none"), "300");
+    set("khugepaged/max_ptes_none", "511");
+}
+
+/// Has the kernel reclaim all that it can of the cgroup of a process.
+fn reclaim(pid: u32) {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("reads");
+    let group = |of: &str| {
+        groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            rest.strip_prefix(of)?.strip_prefix(":/").map(str::to_owned)
+        })
+    };
+    let version_1 = Path::new("/sys/fs/cgroup/memory");
+    // What was asked for is more than there is.
+    if let (Some(name), true) = (group("memory"), version_1.exists()) {
+        let _ = fs::write(version_1.join(name).join("memory.force_empty"), "1");
+    } else if let Some(name) = group("") {
+        let group = Path::new("/sys/fs/cgroup").join(name);
+        let _ = fs::write(group.join("memory.reclaim"), "256M");
+    }
+}
+
+/// How much of an excluded program's 128 MiB of huge pages is left after its cgroup reclaims, while
+/// another program is managed with these options.
+fn excluded_huge_bytes(machine: &Machine, options: &str) -> Option<u64> {
+    let test = "an_excluded_program_keeps_its_huge_pages_under_reclaim";
+    let Ok(group) = MemoryCgroup::new("hawkeye-excluded", 512 << 20) else {
+        skip(test, "no cgroup can be made here");
+        return None;
+    };
+    let words = "workload bloat --mib 128 --used 16 --pages huge";
+    let command = group.command(Path::new(HAWKEYE), words);
+    let mut excluded = Workload::spawn_command(command).expect("starts");
+    let pid = excluded.wait_ready().expect("gets ready").pid;
+    assert_eq!(memory(&mut excluded).1, 128 << 20);
+    let (_managed, other) = workload("burner --mib 4");
+    let attached = machine.attach(&format!("--policy hawkeye-g {options}"), other);
+    let saved = machine.state.join("settings.json");
+    assert!(until(Duration::from_secs(30), || {
+        saved.exists() && read("khugepaged/pages_to_scan") == "1"
+    }));
+    reclaim(pid);
+    let left = memory(&mut excluded).1;
+    attached.interrupt();
+    Some(left)
+}
+
+#[test]
+fn an_excluded_program_keeps_its_huge_pages_under_reclaim() {
+    let Some(machine) = machine("an_excluded_program_keeps_its_huge_pages") else {
+        return;
+    };
+    let Some(left) = excluded_huge_bytes(&machine, "") else {
+        return;
+    };
+    assert_eq!(
+        left,
+        128 << 20,
+        "the kernel splits nothing unless it was agreed"
+    );
+    if !file("shrink_underused").exists() {
+        return;
+    }
+    // The same where it was agreed: so the test can fail.
+    let left = excluded_huge_bytes(&machine, "--kernel-split").expect("as before");
+    assert!(left < 64 << 20, "{left} of 128 MiB are left");
+}

@@ -1,0 +1,212 @@
+use super::super::testing::Folder;
+use super::*;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+fn start(folder: &Folder) -> SettingsGuard {
+    SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts")
+}
+
+fn restored(folder: &Folder) -> Vec<Outcome> {
+    let file = saved::file_in(&folder.0);
+    restore_file(&file, &Allowed::under(&folder.0))
+        .expect("is writable")
+        .0
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).expect("reads")
+}
+
+#[test]
+fn dropping_the_guard_puts_the_first_value_back() {
+    let folder = Folder::new("drop");
+    let knob = folder.file("knob", "10\n");
+    let mut guard = start(&folder);
+    guard.set(&knob, "20").expect("sets");
+    guard.set(&knob, "30").expect("sets again");
+    assert_eq!(text(&knob), "30");
+    drop(guard);
+    assert_eq!(text(&knob), "10");
+    assert!(!saved::file_in(&folder.0).exists());
+}
+
+#[test]
+fn one_setting_is_put_back_and_can_be_changed_again() {
+    let folder = Folder::new("one");
+    let knob = folder.file("knob", "10\n");
+    let mut guard = start(&folder);
+    guard.put_back(&knob).expect("was never changed");
+    for _ in 0..2 {
+        guard.set(&knob, "20").expect("sets");
+        guard.put_back(&knob).expect("puts back");
+        assert_eq!(text(&knob), "10");
+    }
+}
+
+#[test]
+fn the_next_start_restores_what_a_killed_manager_left() {
+    let folder = Folder::new("killed");
+    let knob = folder.file("knob", "always [madvise] never\n");
+    let mut guard = start(&folder);
+    guard.set(&knob, "always").expect("sets");
+    std::mem::forget(guard);
+    drop(start(&folder));
+    assert_eq!(text(&knob), "madvise");
+}
+
+#[test]
+fn what_another_program_changed_stays_at_the_end() {
+    let folder = Folder::new("others-end");
+    let (ours, theirs) = (folder.file("ours", "10"), folder.file("theirs", "10"));
+    let mut guard = start(&folder);
+    guard.set(&ours, "20").expect("sets");
+    guard.set(&theirs, "20").expect("sets");
+    fs::write(&theirs, "77").expect("another program");
+    drop(guard);
+    assert_eq!((text(&ours).as_str(), text(&theirs).as_str()), ("10", "77"));
+    assert!(!saved::file_in(&folder.0).exists());
+}
+
+#[test]
+fn what_another_program_changed_after_a_kill_stays_and_is_reported() {
+    let folder = Folder::new("others-kill");
+    let (ours, theirs) = (folder.file("ours", "10"), folder.file("theirs", "10"));
+    let mut guard = start(&folder);
+    guard.set(&ours, "20").expect("sets");
+    guard.set(&theirs, "20").expect("sets");
+    std::mem::forget(guard);
+    fs::write(&theirs, "77").expect("another program");
+    let said: Vec<String> = restored(&folder).iter().map(ToString::to_string).collect();
+    assert_eq!((text(&ours).as_str(), text(&theirs).as_str()), ("10", "77"));
+    assert!(said[0].ends_with("ours is 10 again"), "{said:?}");
+    assert!(said[1].contains("theirs stays 77"), "{said:?}");
+    assert!(said[1].contains("from 20"), "{said:?}");
+    assert!(restored(&folder).is_empty(), "it is forgotten");
+}
+
+#[test]
+fn what_another_program_changed_is_not_set_again() {
+    let folder = Folder::new("others-again");
+    let knob = folder.file("knob", "10");
+    for put_back_first in [false, true] {
+        let mut guard = start(&folder);
+        guard.set(&knob, "20").expect("sets");
+        if put_back_first {
+            guard.put_back(&knob).expect("puts back");
+        }
+        fs::write(&knob, "77").expect("another program");
+        for _ in 0..2 {
+            let refused = guard.set(&knob, "30").expect_err("is not ours");
+            assert!(matches!(refused, LinuxError::ChangedByOthers { .. }));
+            guard.put_back(&knob).expect("has nothing to do");
+        }
+        drop(guard);
+        assert_eq!(text(&knob), "77");
+        fs::write(&knob, "10").expect("writes");
+    }
+}
+
+#[test]
+fn a_kill_between_two_values_leaves_neither() {
+    let folder = Folder::new("between");
+    let knob = folder.file("knob", "10");
+    for left in ["20", "30"] {
+        let set = vec!["20".to_owned(), "30".to_owned()];
+        let found = "10".to_owned();
+        let changes = Changes::from([(knob.clone(), Change { found, set })]);
+        saved::write(&saved::file_in(&folder.0), &changes).expect("writes");
+        fs::write(&knob, left).expect("writes");
+        restored(&folder);
+        assert_eq!(text(&knob), "10");
+    }
+}
+
+#[test]
+fn what_can_not_be_written_is_kept_and_the_others_are_restored() {
+    let folder = Folder::new("kept");
+    let (bad, good) = (folder.0.join("bad"), folder.file("good", "20"));
+    // Reading it fails, too.
+    fs::create_dir(&bad).expect("makes");
+    let change = || Change {
+        found: "10".into(),
+        set: vec!["20".into()],
+    };
+    let changes = Changes::from([(bad.clone(), change()), (good.clone(), change())]);
+    saved::write(&saved::file_in(&folder.0), &changes).expect("writes");
+    let mut guard = start(&folder);
+    assert_eq!(text(&good), "10");
+    guard.set(&good, "30").expect("sets");
+    drop(guard);
+    assert_eq!(text(&good), "10");
+    let kept = text(&saved::file_in(&folder.0));
+    assert!(kept.contains("bad") && !kept.contains("good"), "{kept}");
+    fs::remove_dir(&bad).expect("removes");
+    fs::write(&bad, "20").expect("writes");
+    drop(start(&folder));
+    assert_eq!(text(&bad), "10");
+    assert!(!saved::file_in(&folder.0).exists());
+}
+
+#[test]
+fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
+    let folder = Folder::new("damaged");
+    let knob = folder.file("knob", "10");
+    let file = saved::file_in(&folder.0);
+    type Put = fn(&Path);
+    let all: [(&str, Put); 5] = [
+        ("half", |file| {
+            fs::write(file, "{\"/sys/x\": ").expect("writes")
+        }),
+        ("foreign path", |file| {
+            fs::write(file, "{\"/etc/motd\": \"1\"}").expect("writes");
+        }),
+        ("open to all", |file| {
+            fs::write(file, "{}").expect("writes");
+            fs::set_permissions(file, Permissions::from_mode(0o666)).expect("is ours");
+        }),
+        ("a folder", |file| fs::create_dir(file).expect("makes")),
+        ("a link", |file| symlink("/dev/zero", file).expect("links")),
+    ];
+    for (number, (what, put)) in all.iter().enumerate() {
+        put(&file);
+        let mut guard = start(&folder);
+        guard.set(&knob, "20").expect(what);
+        drop(guard);
+        assert_eq!(text(&knob), "10", "{what}");
+        let aside = folder
+            .0
+            .join(format!("settings.json.damaged-{}", number + 1));
+        assert!(fs::symlink_metadata(aside).is_ok(), "{what}");
+    }
+}
+
+#[test]
+fn nothing_is_written_beside_settings() {
+    let folder = Folder::new("beside");
+    let knob = folder.file("knob", "10");
+    let mut guard = SettingsGuard::start(&folder.0).expect("starts");
+    let refused = guard.set(&knob, "20").expect_err("is none of the kernel's");
+    assert!(
+        matches!(refused, LinuxError::NotASetting { .. }),
+        "{refused}"
+    );
+    assert_eq!(text(&knob), "10");
+}
+
+#[test]
+fn a_handle_changes_what_its_guard_puts_back() {
+    let folder = Folder::new("handle");
+    let knob = folder.file("knob", "10\n");
+    let guard = start(&folder);
+    let handle = guard.handle();
+    handle.set(&knob, "20").expect("sets");
+    assert_eq!(text(&knob), "20");
+    handle.put_back(&knob).expect("puts back");
+    handle.set(&knob, "30").expect("sets again");
+    drop(guard);
+    assert_eq!(text(&knob), "10");
+    assert!(handle.set(&knob, "40").is_err());
+    handle.put_back(&knob).expect("it is put back");
+    assert_eq!(text(&knob), "10");
+}
