@@ -32,6 +32,7 @@ pub mod report;
 pub mod run_rate;
 pub mod sampling;
 pub mod small_pages;
+pub mod stalls;
 pub mod steady;
 pub mod systems;
 pub mod table_5;
@@ -66,7 +67,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 25] = [
+pub const EXPERIMENTS: [Experiment; 26] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -121,6 +122,11 @@ pub const EXPERIMENTS: [Experiment; 25] = [
         name: "fault-ahead",
         shows: "how fast new memory is touched when it is zeroed in advance, and what is filled in vain",
         run: fault_ahead::run,
+    },
+    Experiment {
+        name: "stalls",
+        shows: "how long page faults of a managed program take: by policy, page size and unmanaged memory beside it",
+        run: stalls::run,
     },
     Experiment {
         name: "table-8",
