@@ -13,13 +13,13 @@ use hawkeye_linux::remote_advice;
 use hawkeye_linux::thp_settings::THP_DIR;
 use hawkeye_linux::unpreempted::unpreempted;
 use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, RegionAddr, SamplingPace};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const POLICIES: [&str; 4] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens"];
 /// Shorter than by default, so that a turn holds several windows.
-const PERIOD: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_millis(1500);
 /// Memory of the program while it is sampled, 16 GiB and 8 GiB beside them, where the machine has enough.
 const WANTED_MIB: u64 = 24 << 10;
 /// Share of the machine's memory that it takes elsewhere.
@@ -31,6 +31,8 @@ struct Sizes {
     /// Memory that can be promoted: while it is only sampled, and while it is promoted.
     sampled_mib: u64,
     promoted_mib: u64,
+    /// The same while much more memory beside it can't be promoted.
+    little_mib: u64,
     /// `MADV_NOHUGEPAGE` memory beside it.
     beside_mib: u64,
     sampled_rounds: usize,
@@ -45,6 +47,7 @@ impl Sizes {
             Scale::Quick => Self {
                 sampled_mib: 256,
                 promoted_mib: 64,
+                little_mib: 32,
                 beside_mib: 128,
                 sampled_rounds: 1,
                 promoted_rounds: 1,
@@ -56,10 +59,11 @@ impl Sizes {
                 Self {
                     sampled_mib: mib / 3 * 2,
                     promoted_mib: 2 << 10,
+                    little_mib: 512,
                     beside_mib: mib / 3,
-                    sampled_rounds: 5,
+                    sampled_rounds: 8,
                     promoted_rounds: 3,
-                    turn: Duration::from_secs(5),
+                    turn: Duration::from_secs(3),
                     policies: &POLICIES,
                 }
             }
@@ -194,9 +198,15 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let mut report = Report::new("stalls");
     for size in FaultSize::ALL.into_iter().filter(|size| size.exists()) {
         size.apply(host)?;
+        for (what, mib, beside_mib) in [
+            ("sampled", sizes.sampled_mib, 0),
+            ("sampled", sizes.sampled_mib, sizes.beside_mib),
+            ("sampled, little", sizes.little_mib, sizes.beside_mib),
+        ] {
+            let sides = sampled(host, size, sizes, mib, beside_mib)?;
+            describe(what, size, beside_mib, &sides, &mut report);
+        }
         for beside_mib in [0, sizes.beside_mib] {
-            let sides = sampled(host, size, sizes, beside_mib)?;
-            describe("sampled", size, beside_mib, &sides, &mut report);
             let sides = promoted(host, size, sizes, beside_mib)?;
             describe("promoted", size, beside_mib, &sides, &mut report);
         }
@@ -206,8 +216,9 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         add_rows(&side.name, &side, None, &mut report);
     }
     report.note(format!(
-        "Sampled: {} MiB in base pages read at random by one thread, no promotion; {} rounds of {} s for each side, in turn, in one process. Promoted: {} MiB, {} rounds, a new process each, after a program that used as much memory has ended. Beside it: {} MiB of MADV_NOHUGEPAGE memory of the same process, where it says so.",
+        "Sampled: {} MiB ({} MiB where it says little) in base pages read at random by one thread, no promotion; {} rounds of {} s for each side, in turn, in one process. Promoted: {} MiB, {} rounds, a new process each, after a program that used as much memory has ended. Beside it: {} MiB of MADV_NOHUGEPAGE memory of the same process, where it says so.",
         sizes.sampled_mib,
+        sizes.little_mib,
         sizes.sampled_rounds,
         sizes.turn.as_secs_f64(),
         sizes.promoted_mib,
@@ -215,8 +226,8 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         sizes.beside_mib,
     ));
     report.note(format!(
-        "Managers sample every {} s and may use a whole core. Page faults come every 100 us (4 KiB), 200 us (64 KiB) and 2 ms (2 MiB), in a thread ahead of all ordinary ones: waits for a processor are not in the figures. Faults of 4 KiB are in the mapping that is promoted. A fault that lasts longer than the distance to the next one stands for those that were due meanwhile, too.",
-        PERIOD.as_secs(),
+        "Managers sample every {} s, whatever that costs, and may use a whole core. Page faults come every 100 us (4 KiB), 200 us (64 KiB) and 2 ms (2 MiB), in a thread ahead of all ordinary ones: waits for a processor are not in the figures. Faults of 4 KiB are in the mapping that is promoted. A fault that lasts longer than the distance to the next one stands for those that were due meanwhile, too.",
+        PERIOD.as_secs_f64(),
     ));
     report.note(
         "\"unmanaged again\" is a second side without a manager: what it differs by is chance.",
@@ -229,6 +240,7 @@ fn settings(max_promotions: Option<u64>) -> Result<Settings, BenchError> {
         period: PERIOD,
         max_promotions,
         cpu: CpuBudget::new(100.0)?,
+        pace: SamplingPace::new(100.0, 100.0)?,
         ..Settings::default()
     })
 }
@@ -253,10 +265,11 @@ fn sampled(
     host: &Host,
     size: FaultSize,
     sizes: Sizes,
+    mib: u64,
     beside_mib: u64,
 ) -> Result<Vec<Side>, BenchError> {
-    host.warm_up((sizes.sampled_mib + beside_mib) << 20)?;
-    let (mut program, ready) = start(host, size, sizes.sampled_mib, beside_mib)?;
+    host.warm_up((mib + beside_mib) << 20)?;
+    let (mut program, ready) = start(host, size, mib, beside_mib)?;
     let mut sides = vec![Side::new("unmanaged"), Side::new("unmanaged again")];
     sides.extend(sizes.policies.iter().map(|policy| Side::new(*policy)));
     let settings = settings(Some(0))?;

@@ -17,6 +17,7 @@ mod safety;
 mod sampling;
 mod settings;
 mod small_pages;
+mod stress_ng;
 mod targets;
 mod top;
 mod torture;
