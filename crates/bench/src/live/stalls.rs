@@ -1,5 +1,5 @@
-//! How long page faults of a managed program take, by policy, page size and unmanaged memory beside it: the stalls that a manager
-//! causes, not the time that its own calls take.
+//! How long page faults of a managed program take, by policy, page size and unmanaged memory beside
+//! it: the stalls that a manager causes, not the time that its own calls take.
 
 use super::Scale;
 use super::error::BenchError;
@@ -311,7 +311,7 @@ fn promoted(
             let Some(side) = sides.get_mut(place) else {
                 continue;
             };
-            // Promotion needs as much again for its copies.
+            // Promotion copies each region into new memory.
             host.warm_up((2 * sizes.promoted_mib + beside_mib) << 20)?;
             let (mut program, ready) = start(host, size, sizes.promoted_mib, beside_mib)?;
             let policy = place.checked_sub(1).and_then(|n| sizes.policies.get(n));
@@ -421,7 +421,7 @@ fn add_rows(name: &str, side: &Side, unmanaged: Option<&Side>, report: &mut Repo
     );
 }
 
-/// Calls that managers make, each made again and again, so that what a stall is of can be told.
+/// Calls that managers make, each repeated alone: they show which call a stall comes from.
 fn single_calls(host: &mut Host, sizes: Sizes) -> Result<Vec<Side>, BenchError> {
     FaultSize::Base.apply(host)?;
     host.warm_up((2 * sizes.promoted_mib + sizes.beside_mib) << 20)?;
@@ -450,8 +450,10 @@ fn single_calls(host: &mut Host, sizes: Sizes) -> Result<Vec<Side>, BenchError> 
             let calling = Instant::now();
             // Refused calls, for instance of a region that is huge already, count as calls too.
             let _ = unpreempted(|| call.make(&process, regions.get(start..end).unwrap_or(&[])));
-            side.longest_call = side.longest_call.max(calling.elapsed());
-            std::thread::sleep(PAUSE);
+            let took = calling.elapsed();
+            side.longest_call = side.longest_call.max(took);
+            // The kernel stops real-time threads that leave no time to others.
+            std::thread::sleep(took.max(PAUSE));
         }
         side.rounds.push(faults(&mut program)?);
         sides.push(side);
@@ -460,7 +462,7 @@ fn single_calls(host: &mut Host, sizes: Sizes) -> Result<Vec<Side>, BenchError> 
     Ok(sides)
 }
 
-/// Between two calls.
+/// At least this long between two calls.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]

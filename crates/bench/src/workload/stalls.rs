@@ -47,8 +47,9 @@ fn whole_pages(text: &str) -> Result<usize, String> {
 /// How long page faults took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
-    /// Nanoseconds, to three digits, and how many faults took that long; ascending. A fault that lasted longer than the
-    /// distance to the next one stands for the faults that were due meanwhile, too.
+    /// Nanoseconds, to three digits, and how many faults took that long; ascending. A fault that
+    /// lasted longer than the distance to the next one stands for the faults that were due meanwhile,
+    /// too.
     pub counts: Vec<(u64, u64)>,
     /// The longest fault, in nanoseconds.
     pub longest_ns: u64,
