@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# build.sh [VERSION]: builds the kernel's mm selftests in target/selftests/VERSION and prints the folder of the programs.
+# build.sh [VERSION]: builds the kernel's mm selftests in target/selftests/VERSION and prints the
+# folder of the programs.
 #
-# VERSION is one that kernel/fetch-source.sh knows (default 6.12). Programs that do not build are reported and left out. Tests of a
-# newer or older kernel than the running one skip what it does not have.
+# VERSION is one that kernel/fetch-source.sh knows (default 6.12). Programs that do not build are
+# reported and left out. Tests skip what the running kernel does not have.
 set -euo pipefail
 
 version=${1:-6.12}

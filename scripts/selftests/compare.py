@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the kernel's mm selftests without a manager and under HawkEye, and compares the results line by line.
 
-Exits with 0 when no result differs, with 1 when one does, with 2 when the comparison could not be made. Needs root. What the
-tests change in the kernel's settings is put back after each of them.
+Exits with 0 when no result differs, with 1 when one does, with 2 when the comparison could not be
+made. Needs root. What the tests change in the kernel's settings is put back after each of them.
 """
 
 import argparse
@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# Tests that assert which pages are huge: a manager that promotes or splits them changes what they look at. They run while the
+# Tests that assert which pages are huge: a manager that promotes or splits them changes what they
+# look at. They run while the
 # manager is paused. Each has the reason.
 STATE = "asserts which pages are huge, and that only its own calls change that"
 KHUGEPAGED = "asserts what khugepaged alone collapses"
@@ -157,8 +158,10 @@ WORDS |= {"PASS": "pass", "OK": "pass", "FAIL": "fail", "SKIP": "skip"}
 
 
 def results(output, code, labels):
-    """The result of each line that tells one, and the exit status, by what is tested. In the keys no number matters: addresses,
-    durations and counts differ from run to run. `labels` gets each key's line as it was read first."""
+    """The result of each line that has one, and the exit status, by what is tested.
+
+    Keys hold no numbers: addresses, durations and counts differ from run to run. `labels` gets each
+    key's line as it was read first."""
     found = {}
 
     def add(label, result):
@@ -221,7 +224,8 @@ class Runner:
             Settings.write(HUGE_PAGES, str(max(have, huge_pages)))
         call = [f"./{words[0]}", *words[1:]]
         if command:
-            # What the manager says must not get between the test's lines; the test's own errors belong there.
+            # What the manager says must not get between the test's lines; the test's own errors
+            # belong there.
             call = [*command, "sh", "-c", 'exec "$0" "$@" 2>&1', *call]
         errors = (self.scratch / "manager.log").open("w") if command else subprocess.STDOUT
         process = subprocess.Popen(
@@ -261,8 +265,9 @@ class Runner:
         return results(text, TIMEOUT if late else process.returncode, self.labels)
 
     def run_managed(self, test, huge_pages, unmanaged):
-        """Runs it under the manager: more than once where it ends before the manager can act. Returns the first results that
-        differ from those without a manager, or the last."""
+        """Runs it under the manager, again and again where it ends before the manager can act.
+
+        Returns the first results that differ from those without a manager, or the last."""
         did = {"samples": 0, "promoted": 0, "split": 0}
         begun = time.monotonic()
         while True:

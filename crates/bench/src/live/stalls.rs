@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 const POLICIES: [&str; 4] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens"];
 /// Shorter than by default, so that a turn holds several windows.
 const PERIOD: Duration = Duration::from_millis(1500);
-/// Memory of the program while it is sampled, 16 GiB and 8 GiB beside them, where the machine has enough.
+/// Memory of the program while it is sampled, 16 GiB and 8 GiB beside them, where the machine has
+/// enough.
 const WANTED_MIB: u64 = 24 << 10;
 /// Share of the machine's memory that it takes elsewhere.
 const MACHINE_PERCENT: u64 = 65;
@@ -99,7 +100,8 @@ impl FaultSize {
         self != Self::Medium || setting(Self::MEDIUM).exists()
     }
 
-    /// Options of the workload: the larger pages are for its own advised memory, not for other programs.
+    /// Options of the workload: the larger pages are for its own advised memory, not for other
+    /// programs.
     fn options(self) -> &'static str {
         match self {
             Self::Base => "--pages base --step-bytes 4096 --every-us 100 --touched-mib 128",

@@ -48,14 +48,16 @@ fn whole_pages(text: &str) -> Result<usize, String> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
     /// Nanoseconds, to three digits, and how many faults took that long; ascending. A fault that
-    /// lasted longer than the distance to the next one stands for the faults that were due meanwhile,
+    /// lasted longer than the distance to the next one stands for the faults that were due
+    /// meanwhile,
     /// too.
     pub counts: Vec<(u64, u64)>,
     /// The longest fault, in nanoseconds.
     pub longest_ns: u64,
     /// Page faults, as the kernel counts them.
     pub faults: u64,
-    /// Touches of pages that were present already, for instance because a huge page was mapped over them.
+    /// Touches of pages that were present already, for instance because a huge page was mapped over
+    /// them.
     pub present: u64,
 }
 
@@ -76,7 +78,8 @@ impl FaultTimes {
         self.present += other.present;
     }
 
-    /// The time that a share of all faults (0-1) did not exceed, in nanoseconds; 0 where there were none.
+    /// The time that a share of all faults (0-1) did not exceed, in nanoseconds; 0 where there were
+    /// none.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let all: u64 = self.counts.iter().map(|(_, count)| count).sum();
         let wanted = (all as f64 * share).ceil().max(1.0) as u64;
@@ -216,7 +219,8 @@ fn fault(
     recorder: &Mutex<Recorder>,
     over: &AtomicBool,
 ) -> Result<(), WorkloadError> {
-    // Without privilege the thread keeps its priority, and waits for a processor are in what it sees.
+    // Without privilege the thread keeps its priority, and waits for a processor are in what it
+    // sees.
     let _ = ahead_of_ordinary_threads();
     let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
@@ -244,7 +248,8 @@ fn fault(
     Ok(())
 }
 
-/// Gives this thread a processor whenever it wants one, ahead of managers at their lowest real-time priority.
+/// Gives this thread a processor whenever it wants one, ahead of managers at their lowest real-time
+/// priority.
 fn ahead_of_ordinary_threads() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.

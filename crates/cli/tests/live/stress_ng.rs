@@ -1,4 +1,5 @@
-//! Torture by others: `stress-ng` verifies its memory while the daemon promotes and takes back as fast as it can.
+//! Torture by others: `stress-ng` verifies its memory while the daemon promotes and takes back as
+//! fast as it can.
 
 use crate::common::{Machine, machine, patience, signal, skip, until};
 use crate::daemon::Daemon;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 const SECONDS: u64 = 60;
 /// Promotion and recovery take turns of this length.
 const TURN: Duration = Duration::from_secs(4);
-/// How much the daemon's memory may grow after it has warmed up: its journal and its profiles have limits.
+/// How much the daemon's memory may grow after it has warmed up: its journal and its profiles have
+/// limits.
 const GROWTH_BYTES: u64 = 24 << 20;
 /// A few megabytes each, so that many of them are managed at a time.
 const STRESSORS: &str = "--vm 2 --vm-bytes 192M --vm-keep --madvise 1 --userfaultfd 1 --fork 1 --mremap 1 \
