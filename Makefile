@@ -18,8 +18,8 @@ build: deps ## build target/release/hawkeye
 test: test-deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
 
-selftests: build selftests-deps ## run the kernel's own mm tests without a manager and under it, and compare the results; needs root (10 minutes)
-	@scripts/selftests/compare.py "$$(scripts/selftests/build.sh)" --hawkeye $(HAWKEYE)
+selftests: build selftests-deps ## run the kernel's own mm tests without a manager and under it, and compare; needs root (10 minutes); KERNEL=6.1 for one in QEMU
+	@scripts/selftests/compare.py "$$(scripts/selftests/build.sh)" --hawkeye $(HAWKEYE) $(if $(KERNEL),--vm $(KERNEL))
 
 torture: test-deps ## let stress-ng verify its memory under the daemon for an hour, or HAWKEYE_STRESS_SECONDS; needs root
 	@HAWKEYE_STRESS_SECONDS=$${HAWKEYE_STRESS_SECONDS:-3600} cargo test -p hawkeye-cli --test live -- --nocapture stress_ng

@@ -307,7 +307,8 @@ class VmRunner:
         self.managed = {"samples": 0, "promoted": 0, "split": 0}
         self.found = {}
         script = scratch / "all.sh"
-        script.write_text(self.script(tests, self.OPTIONS.format(policy=policy)))
+        manager = f"./{hawkeye.name} {self.OPTIONS.format(policy=policy)}"
+        script.write_text(self.script(tests, manager))
         files = [script, hawkeye, *{programs / test.split()[0] for test, _ in tests}]
         call = [str(ROOT / "scripts/vm/run.sh"), kernel, "-m", "3072", "-t", "10000"]
         call += [word for file in files for word in ("-f", str(file))]
@@ -321,13 +322,13 @@ class VmRunner:
         if ended.returncode != 0 or len(parts) != len(tests) * len(self.SIDES):
             die(f"the machine with Linux {kernel} ended before all tests: {ended.stderr.decode(errors='replace')[-500:]}")
 
-    def script(self, tests, options):
+    def script(self, tests, manager):
         lines = ["export HAWKEYE_STATE_DIR=/tmp/state TMPDIR=/tmp; mkdir -p /tmp/state"]
         for n, (test, huge_pages) in enumerate(tests):
             for side in self.SIDES:
                 command = f"./{test} 2>&1"
                 if side == "managed":
-                    command = f"hawkeye {options} sh -c 'exec {command}' 2>/dev/null"
+                    command = f"{manager} sh -c 'exec {command}' 2>/dev/null"
                 lines += [
                     "rm -f summary.json",
                     f"echo {huge_pages} >{HUGE_PAGES}",
