@@ -496,7 +496,7 @@ def main():
     did = runner.managed
     print(
         f"{len(rows)} results of {len({row[0] for row in rows})} tests: {different} different, {unstable} unstable without a manager; "
-        f"the manager sampled {did['samples']} times promoted {did['promoted']} regions and split {did['split']}."
+        f"the manager sampled {did['samples']} times, promoted {did['promoted']} regions and split {did['split']}."
     )
     if not (did["samples"] and did["promoted"]) and not arguments.only:
         die("the manager did nothing: the comparison shows nothing")
