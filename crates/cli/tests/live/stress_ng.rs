@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 /// How long, in seconds, unless `HAWKEYE_STRESS_SECONDS` sets it.
 const SECONDS: u64 = 60;
-/// Promotion and recovery take turns of this length.
-const TURN: Duration = Duration::from_secs(4);
+/// Promotion and recovery take turns of this length ...
+const TURN: Duration = Duration::from_secs(3);
+/// ... one of this many is recovery's.
+const TURNS: u32 = 4;
 /// How much the daemon's memory may grow after it has warmed up: its journal and its profiles have
 /// limits.
 const GROWTH_BYTES: u64 = 24 << 20;
@@ -71,7 +73,7 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let begun = Instant::now();
     let mut stress = Stress::start(&machine, seconds);
     let warm_after = Duration::from_secs(seconds / 3).min(Duration::from_secs(600));
-    let (mut warm, mut takes_back, mut turn) = (None, false, Instant::now());
+    let (mut warm, mut turns, mut turn) = (None, 0, Instant::now());
     let code = loop {
         if let Some(status) = stress.0.try_wait().expect("it is our child") {
             break status.code();
@@ -82,7 +84,8 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
             warm = Some(Held::by(daemon.pid()));
         }
         if turn.elapsed() >= TURN {
-            (takes_back, turn) = (!takes_back, Instant::now());
+            (turns, turn) = (turns + 1, Instant::now());
+            let takes_back = turns % TURNS == 0;
             reload(&machine, &daemon, if takes_back { 2 } else { 85 });
         }
         std::thread::sleep(Duration::from_millis(100));
