@@ -3,7 +3,7 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 
-.PHONY: help run test test-kernels kernel-test build bench lint deb check-packages deps test-deps kernels-deps kernel-test-deps lint-deps clean
+.PHONY: help run test selftests torture test-kernels kernel-test build bench lint deb check-packages deps test-deps selftests-deps kernels-deps kernel-test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -17,6 +17,12 @@ build: deps ## build target/release/hawkeye
 
 test: test-deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
+
+selftests: build selftests-deps ## run the kernel's own mm tests without a manager and under it, and compare; needs root (10 minutes); KERNEL=6.1 for one in QEMU
+	@scripts/selftests/compare.py "$$(scripts/selftests/build.sh)" --hawkeye $(HAWKEYE) $(if $(KERNEL),--vm $(KERNEL))
+
+torture: test-deps ## let stress-ng verify its memory under the daemon for an hour, or HAWKEYE_STRESS_SECONDS; needs root
+	@HAWKEYE_STRESS_SECONDS=$${HAWKEYE_STRESS_SECONDS:-3600} cargo test -p hawkeye-cli --test live -- --nocapture stress_ng
 
 test-kernels: kernels-deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
 	@scripts/vm/test-kernels.sh
@@ -47,6 +53,9 @@ deps: ## install the packages that building needs
 
 test-deps:
 	@scripts/install-deps.sh test
+
+selftests-deps:
+	@scripts/install-deps.sh selftests
 
 kernels-deps:
 	@scripts/install-deps.sh kernels

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|kernels|kernel|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other
+# install-deps.sh [test|selftests|kernels|kernel|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other
 # kernels, building the kernels of kernel/, linting, making the package, or checking all that is shipped) needs and that are missing.
 # Does nothing where all is there, whatever the distribution. Tests go on without programs that only some of them use.
 set -euo pipefail
@@ -104,6 +104,13 @@ if [ "${1-}" = packages ]; then
   need_command script bsdutils
   python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 fi
+if [ "${1-}" = selftests ]; then
+  need_command xz xz-utils
+  need_command python3 python3
+  need_header sys/capability.h libcap-dev
+  need_header numa.h libnuma-dev
+  need_header liburing.h liburing-dev
+fi
 if [ "${1-}" = kernel ]; then
   need_command flex flex
   need_command bison bison
@@ -125,6 +132,7 @@ if [ "${1-}" = test ]; then
   # Programs that experiments measure.
   need_command redis-server redis-server
   need_command memcached memcached
+  need_command stress-ng stress-ng
   need_command javac default-jdk-headless
   installed postgresql || missing+=(postgresql)
   installed libsparsehash-dev || missing+=(libsparsehash-dev)

@@ -1,6 +1,6 @@
 //! Workloads as processes of their own, driven over the line protocol.
 
-use hawkeye_bench::workload::{Event, HandleError, Request, Workload};
+use hawkeye_bench::workload::{Event, FaultTimes, HandleError, Request, Workload};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -263,5 +263,34 @@ fn wrong_options_are_one_sentence() {
         let begin = Instant::now();
         assert_eq!(workload.finish().unwrap().code(), Some(1), "{line}");
         assert!(begin.elapsed() < SOON);
+    }
+}
+
+#[test]
+fn page_faults_are_timed_until_asked_for() {
+    for (options, step_bytes) in [
+        ("--pages base", 4096),
+        ("--pages base --beside-mib 4", 4096),
+        ("--pages huge --step-bytes 65536", 65536),
+    ] {
+        let mut workload = start(&format!(
+            "stalls --mib 4 --touched-mib 4 --every-us 200 {options}"
+        ));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
+        let mut all = FaultTimes::default();
+        // More touches than there are pages: the memory was given back, and faults anew.
+        while all.faults + all.present <= (4 << 20) / step_bytes + 10 {
+            match workload.request(Request::Faults, SOON).unwrap() {
+                Event::Faults(times) => all.add(&times),
+                other => panic!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
+        assert!(counted >= all.faults && all.faults > 0, "{all:?}");
+        let (p50, p999) = (all.quantile_ns(0.5), all.quantile_ns(0.999));
+        assert!(0 < p50 && p50 <= p999 && p999 <= all.longest_ns, "{all:?}");
+        assert!(workload.finish().unwrap().success());
     }
 }

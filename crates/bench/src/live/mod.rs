@@ -34,6 +34,7 @@ pub mod run_rate;
 pub mod sampling;
 pub mod shared_memory;
 pub mod small_pages;
+pub mod stalls;
 pub mod steady;
 pub mod systems;
 pub mod table_5;
@@ -68,7 +69,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 27] = [
+pub const EXPERIMENTS: [Experiment; 28] = [
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",
@@ -133,6 +134,11 @@ pub const EXPERIMENTS: [Experiment; 27] = [
         name: "fault-ahead",
         shows: "how fast new memory is touched when it is zeroed in advance, and what is filled in vain",
         run: fault_ahead::run,
+    },
+    Experiment {
+        name: "stalls",
+        shows: "how long page faults of a managed program take: by policy, page size and unmanaged memory beside it",
+        run: stalls::run,
     },
     Experiment {
         name: "table-8",

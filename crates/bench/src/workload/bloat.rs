@@ -112,6 +112,7 @@ fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, Workl
         Request::Unmap(regions) => memory.unmap(regions).map(freed),
         Request::Refill(_)
         | Request::Longest
+        | Request::Faults
         | Request::Go
         | Request::Stop
         | Request::Latencies(_)

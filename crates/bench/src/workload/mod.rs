@@ -20,6 +20,7 @@ mod process;
 mod protocol;
 mod rng;
 mod shared;
+mod stalls;
 mod storm;
 mod torture;
 mod touch;
@@ -36,6 +37,7 @@ pub use memory::Pages;
 pub use one_tib::OneTibArgs;
 pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
 pub use shared::SharedArgs;
+pub use stalls::{FaultTimes, StallsArgs};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
 pub use touch::{Order as TouchOrder, TouchArgs};
@@ -71,6 +73,8 @@ pub enum WorkloadCommand {
     Touch(TouchArgs),
     /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
     OneTib(OneTibArgs),
+    /// One new page at equal distances beside memory that is read at random, and how long each fault takes.
+    Stalls(StallsArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Starts and joins threads without end.
@@ -109,6 +113,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
         WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
         WorkloadCommand::Touch(args) => touch::touch(args, &mut console),
         WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
+        WorkloadCommand::Stalls(args) => stalls::stalls(args, &mut console),
         WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),

@@ -1,6 +1,7 @@
 //! The lines that a workload and its starter exchange.
 
 use crate::workload::client::{Latencies, Pace};
+use crate::workload::stalls::FaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -95,6 +96,8 @@ pub enum Event {
         /// Calls of all kinds in that time.
         calls: u64,
     },
+    /// Answer to `faults`.
+    Faults(FaultTimes),
     /// Answer to `latencies`.
     Answered(Latencies),
     /// Memory that does not hold what was written into it.
@@ -204,6 +207,8 @@ pub enum Request {
     Rss,
     /// `longest`: say how long the longest calls took since this was last asked.
     Longest,
+    /// `faults`: say how long page faults took since this was last asked.
+    Faults,
     /// `refill N`: write the pattern into N pages of each region.
     Refill(usize),
     /// `dontneed PERCENT`: give back that part of the pages of each region.
@@ -237,6 +242,7 @@ impl FromStr for Request {
             ["verify"] => Self::Verify,
             ["rss"] => Self::Rss,
             ["longest"] => Self::Longest,
+            ["faults"] => Self::Faults,
             ["quit"] => Self::Quit,
             ["refill", pages] => Self::Refill(number(pages)?),
             ["free", regions] => Self::Free(number(regions)?),
@@ -269,6 +275,7 @@ impl fmt::Display for Request {
             Self::Verify => write!(f, "verify"),
             Self::Rss => write!(f, "rss"),
             Self::Longest => write!(f, "longest"),
+            Self::Faults => write!(f, "faults"),
             Self::Refill(pages) => write!(f, "refill {pages}"),
             Self::DontNeed(percent) => write!(f, "dontneed {percent}"),
             Self::Free(regions) => write!(f, "free {regions}"),

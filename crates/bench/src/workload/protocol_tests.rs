@@ -10,6 +10,7 @@ fn requests_read_as_they_are_written() {
         Request::Verify,
         Request::Rss,
         Request::Longest,
+        Request::Faults,
         Request::Refill(512),
         Request::DontNeed(80),
         Request::Free(3),

@@ -22,6 +22,7 @@ mod settings;
 mod settings_conflicts;
 mod shared_memory;
 mod small_pages;
+mod stress_ng;
 mod targets;
 mod top;
 mod torture;

@@ -1,0 +1,242 @@
+//! Torture by others: `stress-ng` verifies its memory while the daemon promotes and takes back as
+//! fast as it can.
+
+use crate::common::{Machine, machine, patience, signal, skip, until};
+use crate::daemon::Daemon;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long, in seconds, unless `HAWKEYE_STRESS_SECONDS` sets it.
+const SECONDS: u64 = 60;
+/// Promotion and recovery take turns of this length ...
+const TURN: Duration = Duration::from_secs(3);
+/// ... one of this many is recovery's.
+const TURNS: u32 = 4;
+/// How much the daemon's memory may grow after it has warmed up: its journal and its profiles have
+/// limits.
+const GROWTH_BYTES: u64 = 24 << 20;
+/// A few megabytes each, so that many of them are managed at a time.
+const STRESSORS: &str = "--vm 2 --vm-bytes 192M --vm-keep --madvise 1 --userfaultfd 1 --fork 1 --mremap 1 \
+     --mremap-bytes 32M --mlock 1 --mmap 1 --mmap-bytes 64M --msync 1 --vm-rw 1 --vm-rw-bytes 32M";
+
+/// The daemon's configuration; `high` is the share of memory in use from which it takes back.
+fn config(high: u32) -> String {
+    let low = high - 1;
+    format!(
+        r#"
+policy = "hawkeye-g"
+[sampling]
+period = "100 ms"
+window = "10 ms"
+newest_weight = 1
+slowdown_percent = 100
+cpu_share_percent = 100
+[limits]
+cpu_percent = 100
+[memory]
+high_percent = {high}
+low_percent = {low}
+pressure_limit_percent = 100
+bloat_pages = 1
+[selection]
+unmatched = "exclude"
+look_every = "1 s"
+min_resident = "2 MiB"
+[[rule]]
+name = "stress-ng"
+match.command = "stress-ng*"
+action = "include"
+"#
+    )
+}
+
+#[test]
+fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
+    const TEST: &str = "stress_ng";
+    let Some(machine) = machine(TEST) else {
+        return;
+    };
+    if !has_stress_ng() {
+        skip(TEST, "stress-ng is not installed");
+        return;
+    }
+    let seconds = std::env::var("HAWKEYE_STRESS_SECONDS").ok();
+    let seconds = seconds
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(SECONDS);
+    let mut log = KernelLog::from_now();
+    let daemon = Daemon::start_by(&machine, &config(85));
+    let idle = Held::by(daemon.pid());
+    let begun = Instant::now();
+    let mut stress = Stress::start(&machine, seconds);
+    let warm_after = Duration::from_secs(seconds / 3).min(Duration::from_secs(600));
+    let (mut warm, mut turns, mut turn) = (None, 0, Instant::now());
+    let code = loop {
+        if let Some(status) = stress.0.try_wait().expect("it is our child") {
+            break status.code();
+        }
+        let at_most = Duration::from_secs(seconds) + Duration::from_secs(120) * patience();
+        assert!(begun.elapsed() < at_most, "stress-ng does not end");
+        if warm.is_none() && begun.elapsed() >= warm_after {
+            warm = Some(Held::by(daemon.pid()));
+        }
+        if turn.elapsed() >= TURN {
+            (turns, turn) = (turns + 1, Instant::now());
+            let takes_back = turns % TURNS == 0;
+            reload(&machine, &daemon, if takes_back { 2 } else { 85 });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let said = fs::read_to_string(machine.state.join("stress-ng.log")).unwrap_or_default();
+    assert_eq!(code, Some(0), "stress-ng: {said}");
+    assert!(
+        !said.contains("fail:") && !said.contains("error:"),
+        "{said}"
+    );
+
+    // The daemon is alive, has acted, and lets go of what has ended.
+    reload(&machine, &daemon, 85);
+    let status = daemon.status();
+    let total = |name: &str| status["totals"][name].as_u64().unwrap_or(0);
+    eprintln!("{seconds} s of stress-ng: {}", status["totals"]);
+    assert!(total("samples") > 0 && total("promoted") > 0, "{status}");
+    let left = || daemon.status()["managed"] == 0;
+    assert!(until(Duration::from_secs(30), left), "{status}");
+    let warm = warm.expect("it ran for longer");
+    // Threads that answered requests end a moment later.
+    let settled = |end: &Held| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
+    until(Duration::from_secs(20), || settled(&Held::by(daemon.pid())));
+    let end = Held::by(daemon.pid());
+    eprintln!("the daemon held: idle {idle:?}, warm {warm:?}, at the end {end:?}");
+    assert!(settled(&end), "{idle:?} {end:?}");
+    assert!(
+        end.anonymous_bytes <= warm.anonymous_bytes.max(idle.anonymous_bytes) + GROWTH_BYTES,
+        "{warm:?} {end:?}"
+    );
+    daemon.end();
+    let splats = log.splats();
+    assert!(splats.is_empty(), "the kernel's log: {splats:#?}");
+}
+
+fn has_stress_ng() -> bool {
+    let found = Command::new("stress-ng").arg("--version").output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
+    fs::write(machine.state.join("hawkeye.toml"), config(high)).expect("writes");
+    signal(daemon.pid(), libc::SIGHUP);
+}
+
+/// stress-ng at work, with all that it started; killed when dropped.
+struct Stress(Child);
+
+impl Stress {
+    fn start(machine: &Machine, seconds: u64) -> Self {
+        let log = File::create(machine.state.join("stress-ng.log")).expect("a file");
+        let words = format!("{STRESSORS} --verify --oomable --timeout {seconds}s");
+        let child = Command::new("stress-ng")
+            .args(words.split_whitespace())
+            .arg("--temp-path")
+            .arg(&machine.state)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor"))
+            .stderr(log)
+            .spawn()
+            .expect("stress-ng starts");
+        Self(child)
+    }
+}
+
+impl Drop for Stress {
+    fn drop(&mut self) {
+        // It ends its stressors itself when it is asked to.
+        if self.0.try_wait().is_ok_and(|status| status.is_none()) {
+            signal(self.0.id(), libc::SIGINT);
+            let child = &mut self.0;
+            let ends = || child.try_wait().is_ok_and(|status| status.is_some());
+            until(Duration::from_secs(20), ends);
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Held {
+    descriptors: usize,
+    threads: u64,
+    anonymous_bytes: u64,
+}
+
+impl Held {
+    fn by(pid: u32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|rest| rest.split_whitespace().next());
+            word.and_then(|word| word.parse::<u64>().ok())
+                .expect("a number")
+        };
+        Self {
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))
+                .expect("it lives")
+                .count(),
+            threads: number("Threads:"),
+            anonymous_bytes: number("RssAnon:") << 10,
+        }
+    }
+}
+
+/// What the kernel says from some moment on.
+struct KernelLog(File);
+
+/// How reports of a fault of the kernel begin.
+const SPLATS: [&str; 9] = [
+    "WARNING:",
+    "BUG:",
+    "BUG ",
+    "Oops",
+    "kernel BUG",
+    "general protection fault",
+    "Bad page",
+    "refcount_t:",
+    "blocked for more than",
+];
+
+impl KernelLog {
+    fn from_now() -> Self {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/kmsg")
+            .expect("root reads it");
+        file.seek(SeekFrom::End(0)).expect("it can be sought");
+        Self(file)
+    }
+
+    /// Lines that begin a report.
+    fn splats(&mut self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut record = [0; 8192];
+        loop {
+            match self.0.read(&mut record) {
+                Ok(bytes) => {
+                    let text = String::from_utf8_lossy(record.get(..bytes).unwrap_or_default());
+                    let line = text.split_once(';').map_or("", |(_, line)| line);
+                    if SPLATS.iter().any(|splat| line.contains(splat)) {
+                        found.push(line.trim_end().to_owned());
+                    }
+                }
+                // Records that were overwritten before they were read.
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return found,
+                Err(error) => panic!("/dev/kmsg: {error}"),
+            }
+        }
+    }
+}
