@@ -40,6 +40,8 @@ pub mod stop;
 pub mod surroundings;
 pub mod system_memory;
 pub mod takeover;
+#[doc(hidden)]
+pub mod test_costs;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;
