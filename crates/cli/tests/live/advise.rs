@@ -117,7 +117,7 @@ fn advice_changes_nothing() {
 /// What a start that measures page walks itself keeps of them, and what it says.
 fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
     let (_program, pid) = workload("burner --mib 4");
-    let mut command = machine.hawkeye(&format!("advise --seconds 0.1 --json {pid}"));
+    let mut command = machine.hawkeye(&format!("advise --seconds 1 --json {pid}"));
     command.env_remove(test_costs::VARIABLE);
     if without_thp {
         without_huge_pages(&mut command);

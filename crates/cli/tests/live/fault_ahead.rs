@@ -13,11 +13,12 @@ use hawkeye_linux::system_memory;
 use std::path::Path;
 use std::time::Duration;
 
-// How much is filled at least is a fraction of what is on a quiet machine: the filler leaves a core that others want.
 const OPTIONS: &str = "--fault-ahead on --policy none --cpu 100";
 /// Work between two regions: longer than it takes to fill one on any machine, in microseconds.
 const WORK_US: u32 = 20_000;
 const MIB: u64 = 1 << 20;
+/// Of a stream at least this is filled: the filler leaves a core that others want.
+const LEAST: u64 = 16 * MIB;
 /// How long a warm start may take where others want the cores: then it pauses for up to 1.6 s after every few regions.
 const WARM_START: Duration = Duration::from_secs(120);
 
@@ -42,7 +43,7 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
         let (code, summary) = machine.run_workload(OPTIONS, &workload);
         assert_eq!(code, 0);
         let filled = figure(&summary, "filled_ahead_bytes");
-        assert!(filled >= 64 * MIB, "{order}: {summary}");
+        assert!(filled >= LEAST, "{order}: {summary}");
         assert!(filled <= 512 * MIB, "{order}: {summary}");
     }
     assert_eq!(settings::read("use_zero_page"), before);
@@ -59,7 +60,7 @@ fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
     let (code, summary) = machine.run_workload(&options, &workload);
     assert_eq!(code, 0);
     let filled = figure(&summary, "filled_ahead_bytes");
-    assert!(filled >= 64 * MIB, "{summary}");
+    assert!(filled >= LEAST, "{summary}");
     assert_eq!(settings::read("enabled"), before);
 }
 
@@ -102,7 +103,7 @@ fn a_stream_after_random_touches_is_filled_ahead_of_too() {
     let summary: serde_json::Value =
         serde_json::from_slice(&std::fs::read(json).expect("reads")).expect("is JSON");
     let filled = figure(&summary, "filled_ahead_bytes");
-    assert!(filled >= 64 * MIB, "{summary}");
+    assert!(filled >= LEAST, "{summary}");
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
     let summary = attached.interrupt();
     assert!(recovered, "{summary}");
     let filled = figure(&summary, "filled_ahead_bytes");
-    assert!(filled >= 64 * MIB, "{summary}");
+    assert!(filled >= LEAST, "{summary}");
 }
 
 #[test]
