@@ -64,7 +64,10 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
         .as_array()
         .expect("a map");
     let hot = cells.iter().filter(|c| c.as_u64() > Some(90)).count();
-    let cold = cells.iter().filter(|c| c.as_u64() < Some(10)).count();
+    let cold = cells
+        .iter()
+        .filter(|c| c.as_u64().is_some_and(|c| c < 10))
+        .count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
 
     let replayed = ["linux-4k", "linux"].map(|system| {

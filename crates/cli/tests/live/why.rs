@@ -65,7 +65,7 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
     // The last in line: it waits for some seconds.
     let ahead = |why: &&Value| why["ahead"].as_u64();
     let last = whys.iter().max_by_key(ahead).expect("some wait");
-    let said = text(last["start"].as_u64().unwrap_or(0));
+    let said = text(last["start"].as_u64().expect("an address"));
     assert!(said.contains("It waits for its turn, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");
 
