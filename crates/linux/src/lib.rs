@@ -42,6 +42,9 @@ pub mod system_memory;
 pub mod takeover;
 #[doc(hidden)]
 pub mod test_costs;
+#[cfg(test)]
+#[path = "../../bench/src/test_skips.rs"]
+mod test_skips;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;
