@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""judge-skipped.py FILE: what is wrong with the tests that were skipped, a line each; nothing where all may be.
+"""judge-skipped.py FILE: what is wrong with the tests that were skipped, a line each.
 
-FILE holds a line "NAME: WHY" for each (scripts/test.sh). `hawkeye doctor --json` of this machine comes on standard
-input. Where the machine can be managed, a test may be skipped only "without CAPABILITY: ...", and only if the doctor
-does not find that capability either.
+FILE holds a line "NAME: WHY" for each skipped test (scripts/test.sh). Standard input is the output
+of `hawkeye doctor --json` on this machine. Where the machine can be managed, a test may be skipped
+only "without CAPABILITY: ...", and only if the doctor does not find that capability either.
 
 judge-skipped.py --self-test: whether it finds what it is there for.
 """
@@ -59,7 +59,7 @@ def self_test():
     ]:
         found = judge(doctor_text, lines)
         if len(found) != count:
-            sys.exit(f"judge-skipped: {count} complaints expected of {lines} by {doctor_text!r}, found {found}")
+            sys.exit(f"judge-skipped: {lines} by {doctor_text!r}: {count} expected, found {found}")
 
 
 def main():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test-counts.sh LOG SKIPPED STATUS: "N passed, N failed, N skipped" of what cargo test wrote to LOG and ended with.
-# SKIPPED holds a line for each test that was skipped while it ran, which cargo counts as passed.
-# test-counts.sh --self-test: whether it counts right.
+# test-counts.sh LOG SKIPPED STATUS: "N passed, N failed, N skipped" of what cargo test wrote to LOG
+# and ended with. SKIPPED holds a line for each test that was skipped while it ran, which cargo
+# counts as passed. test-counts.sh --self-test: whether it counts right.
 set -euo pipefail
 
 # total WORD LOG: of all "test result: ok. 3 passed; 0 failed; 1 ignored; ..."

@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "HAWKEYE_SKIPPED_TESTS";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestName(&'static str);
 
-/// The name of the test in whose body this stands.
+/// The name of the test that this call is in.
 ///
 /// # Panics
 /// This is not the body of a test.

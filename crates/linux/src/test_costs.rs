@@ -1,5 +1,5 @@
-//! Costs that tests give instead of those that this machine has. For tests only: with it they decide
-//! alike on every host.
+//! Costs that tests give instead of those that this machine has. For tests only: with it they
+//! decide alike on every host.
 
 use crate::error::LinuxError;
 use crate::probe::small_pages::TouchCosts;
@@ -17,11 +17,12 @@ pub const VARIABLE: &str = "HAWKEYE_TEST_COSTS";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestCosts {
-    /// A base page's first access after a clear, in nanoseconds; at most [`Self::MOST_FIRST_TOUCH_NS`].
+    /// A base page's first access after a clear, in nanoseconds; at most
+    /// [`Self::MOST_FIRST_TOUCH_NS`].
     pub first_touch_ns: Option<u64>,
-    /// A promotion, in microseconds, at least 1 and at most [`Self::MOST_PROMOTION_US`]. One that is
-    /// faster here takes this long, and as much CPU; one that is slower is reported to have taken this
-    /// long.
+    /// A promotion, in microseconds, at least 1 and at most [`Self::MOST_PROMOTION_US`]. One that
+    /// is faster here takes this long, and as much CPU; one that is slower is reported to have
+    /// taken this long.
     pub promotion_us: Option<u64>,
     /// Page walks.
     pub walks: Option<WalkCosts>,
@@ -89,8 +90,8 @@ pub fn given() -> Result<Option<&'static TestCosts>, LinuxError> {
     Ok(GIVEN.get_or_init(|| costs).as_ref())
 }
 
-/// Gives this process the costs of a file, as if `HAWKEYE_TEST_COSTS` named it: for tests that manage
-/// within their own process. Without effect where costs were read before.
+/// Gives this process the costs of a file, as if `HAWKEYE_TEST_COSTS` named it: for tests that
+/// manage within their own process. Without effect where costs were read before.
 ///
 /// # Errors
 /// As [`given`].
@@ -100,7 +101,8 @@ pub fn give(path: &Path) -> Result<(), LinuxError> {
     Ok(())
 }
 
-/// How long a promotion took that began then. Where a cost is given it has taken that when this returns.
+/// How long a promotion took that began then. Where a cost is given it has taken that when this
+/// returns.
 pub(crate) fn promotion_took(begun: Instant) -> Duration {
     let given = given().ok().flatten().and_then(|costs| costs.promotion_us);
     let Some(cost) = given.map(Duration::from_micros) else {

@@ -229,8 +229,8 @@ impl Area {
         })
     }
 
-    /// Written memory under huge pages, or nearly all of it: under base pages reads of it would walk
-    /// page tables as well, and walks would seem to cost nothing.
+    /// Written memory under huge pages, or nearly all of it: under base pages reads of it would
+    /// walk page tables as well, and walks would seem to cost nothing.
     fn huge(bytes: u64) -> Result<Self, LinuxError> {
         let before = huge_bytes()?;
         let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;

@@ -122,8 +122,9 @@ fn promotion_us() -> u64 {
     }
 }
 
-/// What policies decide from, alike on every host. Random readers lose a tenth of their time to page
-/// walks and more, however slow they are; sequential readers less than what promotion is worth.
+/// What policies decide from, alike on every host. Random readers lose a tenth of their time to
+/// page walks and more, however slow they are; sequential readers less than what promotion is
+/// worth.
 fn costs(promotion_us: u64) -> Value {
     let at = |mib: u64, independent_ns: f64, dependent_ns: f64| {
         json!({

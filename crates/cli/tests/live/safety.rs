@@ -152,8 +152,8 @@ fn the_cpu_budget_is_kept_by_doing_less() {
     let Some(machine) = machine_at_speed(this_test!()) else {
         return;
     };
-    // Each takes at least as much of the manager's CPU. A minute's worth of 0.5 % is 300 ms, of which
-    // promotion leaves a third; the one that goes over it is carried out.
+    // Each takes at least as much of the manager's CPU. A minute's worth of 0.5 % is 300 ms, of
+    // which promotion leaves a third; the one that goes over it is carried out.
     machine.promotions_cost(20_000);
     const MOST: u64 = 200 / 20 + 1;
     let options = "--policy linux --rate 100000 --period 1 --window 0.1";

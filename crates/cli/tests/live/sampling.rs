@@ -91,7 +91,8 @@ fn hot_regions_stand_out() {
     let mut tables = PageTables::load().expect("loads");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
     let mut means = Vec::new();
-    // How long it takes until hot memory is touched and cold memory is not yet depends on the machine.
+    // How long it takes until hot memory is touched and cold memory is not yet depends on the
+    // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
         access_bits::clear(ready.pid).expect("clears");
         std::thread::sleep(Duration::from_millis(exposed_ms));
