@@ -6,4 +6,6 @@ pub mod experiments;
 pub mod live;
 pub mod plot;
 pub mod simulated;
+#[doc(hidden)]
+pub mod test_skips;
 pub mod workload;

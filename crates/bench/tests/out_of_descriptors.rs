@@ -7,7 +7,7 @@ use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, RecoveryMethod, Scope};
 use hawkeye_manager::Machine;
 use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn workloads_only() -> Rules {
     let rule = Rule {
@@ -40,7 +40,6 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
     let words = "crowd --processes 1 --per-s 0 --mib 80".split(' ');
     let mut workload = Workload::spawn(program, words).unwrap();
     workload.wait_ready().unwrap();
-    std::thread::sleep(Duration::from_millis(1200));
     let selection = Selection::default();
     let (scope, _bell) = Scope::machine(workloads_only(), selection).unwrap();
     let means = Means {
@@ -55,7 +54,12 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
         let processes = machine.processes();
         processes.iter().any(|p| p.pid == workload.pid())
     };
-    assert!(managed());
+    // A process joins when it is a second old.
+    let begun = Instant::now();
+    while !managed() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     limit_open_files(Some(3));
     let kept = managed();
     limit_open_files(None);

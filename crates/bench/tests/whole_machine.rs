@@ -10,14 +10,15 @@ use hawkeye_policy::{
     Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
 };
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const LONG_ENOUGH: Duration = Duration::from_millis(1200);
+/// A process joins when it is a second old; far more than that.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Reads a process to the end.
 fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
     loop {
-        let until = machine.now() + LONG_ENOUGH;
+        let until = machine.now() + Duration::from_secs(1);
         match machine.sample(process, until)? {
             Progress::Done(sample) => return Ok(sample),
             Progress::Unfinished { again_at } => sleep(again_at.saturating_sub(machine.now())),
@@ -58,6 +59,20 @@ fn machine(rules: Rules) -> (LinuxMachine, Bell) {
     (machine, bell)
 }
 
+/// A process, as soon as it has joined.
+fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
+    let begun = Instant::now();
+    loop {
+        // New rules make the manager look for processes again.
+        machine.set_rules(workloads(action), Selection::default());
+        let found = member(machine, pid);
+        if found.is_some() || begun.elapsed() > DEADLINE {
+            return found;
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
     let listed = machine.processes().iter().any(|process| process.pid == pid);
     let view = machine.members().into_iter().find(|m| m.process.pid == pid);
@@ -69,10 +84,9 @@ fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
 fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let (large, small) = (start(80), start(8));
     let own = vec![1u8; 80 << 20];
-    sleep(LONG_ENOUGH);
     let usual = Action::Include(Terms::default());
     let (mut machine, _bell) = machine(workloads(usual));
-    let joined = member(&mut machine, large.pid()).expect("it is large");
+    let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
     assert_eq!(
         joined.identity.executable.as_deref(),
         Some("hawkeye-workload")
@@ -106,8 +120,13 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 #[test]
 fn no_more_than_so_many_are_managed_at_a_time() {
     let (larger, large) = (start(120), start(90));
-    sleep(LONG_ENOUGH);
-    let (mut machine, _bell) = machine(workloads(Action::Exclude));
+    let usual = Action::Include(Terms::default());
+    let (mut machine, _bell) = machine(workloads(usual));
+    for pid in [larger.pid(), large.pid()] {
+        assert!(joined(&mut machine, usual, pid).is_some());
+    }
+    machine.set_rules(workloads(Action::Exclude), Selection::default());
+    assert!(machine.processes().is_empty());
     let usual = Selection::default();
     let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
     machine.set_rules(workloads(Action::Include(Terms::default())), one);

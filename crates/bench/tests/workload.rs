@@ -150,13 +150,13 @@ fn a_huge_address_space_times_its_calls() {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", ready.pid)).unwrap();
     let mapped_pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
     assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
-    let mut calls_seen = 0;
-    while calls_seen < 100 {
+    let (mut calls_seen, mut longest_us) = (0, 0.0);
+    while calls_seen < 100 || longest_us <= 0.0 {
         let longest = workload.request(Request::Longest, SOON).unwrap();
         let Event::Longest { map_us, calls, .. } = longest else {
             panic!("{longest:?}")
         };
-        assert!(calls == 0 || map_us >= 0.0);
+        longest_us = map_us.max(longest_us);
         calls_seen += calls;
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -170,7 +170,7 @@ fn a_huge_address_space_times_its_calls() {
 
 #[test]
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
-    let mut workload = start("torture --mib 64 --threads 2 --seconds 2 --seed 5");
+    let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
     workload.wait_ready().unwrap();
     let done = until(&mut workload, |event| {
         !matches!(event, Event::Progress { .. })

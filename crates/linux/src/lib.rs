@@ -44,6 +44,11 @@ pub mod surroundings;
 pub mod system_memory;
 pub mod takeover;
 pub mod target_call;
+#[doc(hidden)]
+pub mod test_costs;
+#[cfg(test)]
+#[path = "../../bench/src/test_skips.rs"]
+mod test_skips;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;

@@ -2,6 +2,7 @@
 
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
+use crate::test_costs;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
@@ -87,7 +88,10 @@ pub fn collapse_insisting(
     retry_shortages(|| {
         let begun = Instant::now();
         let result = collapse(process, region);
-        let took = begun.elapsed();
+        let took = match &result {
+            Ok(()) => test_costs::promotion_took(begun, begun.elapsed()),
+            Err(_) => begun.elapsed(),
+        };
         timed(took);
         (result, took)
     })

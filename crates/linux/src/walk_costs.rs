@@ -5,7 +5,9 @@
 
 use crate::error::LinuxError;
 use crate::generator::{below, next_random, worked};
+use crate::machine_costs::huge_bytes;
 use crate::own_files::{self, Distrust};
+use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -21,8 +23,6 @@ use thiserror::Error;
 
 /// No file of costs is as long as this, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
-/// No walk takes a second.
-const MOST_NS: f64 = 1e9;
 /// Footprints that are measured.
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
 /// Memory read at random to learn what a read costs that misses the caches; less where there is little.
@@ -51,9 +51,14 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// What was measured since the machine started, or is measured now and kept for the next manager:
 /// it takes some seconds, and processors don't change. `state_dir` is emptied by a restart.
 ///
+/// Where they can't be measured now, typical costs stand in, and the next manager measures.
+///
 /// # Errors
-/// Memory that can't be had.
+/// Memory that can't be had, or a test's costs that can't be read.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
+    if let Some(costs) = test_costs::given()?.and_then(|costs| costs.walks.clone()) {
+        return Ok(costs);
+    }
     let file = state_dir.join("walk-costs.json");
     match read(&file) {
         Ok(Some(costs)) => return Ok(costs),
@@ -63,7 +68,13 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
     tracing::warn!(
         "measuring what page walks cost here: some seconds, once after each start of the machine"
     );
-    let costs = measure()?;
+    let costs = match measure() {
+        Err(error @ LinuxError::NotMeasured(_)) => {
+            tracing::warn!("{error}; typical costs are used until the next start");
+            return Ok(WalkCosts::typical());
+        }
+        measured => measured?,
+    };
     // Where it can't be kept it is measured again: that is all.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
     if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
@@ -90,30 +101,7 @@ fn read(file: &Path) -> Result<Option<WalkCosts>, Unusable> {
 
 fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
-    let footprints = &costs.by_footprint;
-    let ascending = footprints.is_sorted_by(|a, b| a.footprint_bytes < b.footprint_bytes);
-    let by_distance = &costs.by_distance;
-    let of_footprints = footprints.iter().flat_map(|c| {
-        [
-            c.streamed_ns,
-            c.strided_ns,
-            c.independent_ns,
-            c.dependent_ns,
-            c.alone_ns,
-        ]
-    });
-    let of_distances = by_distance.iter().flat_map(|c| [c.apart_ns, c.walk_ns]);
-    let others = [
-        costs.streamed_apart_ns,
-        costs.data_independent_ns,
-        costs.data_dependent_ns,
-    ];
-    let possible = |ns: f64| ns > 0.0 && ns < MOST_NS;
-    let all_possible = of_footprints
-        .chain(of_distances)
-        .chain(others)
-        .all(possible);
-    if ascending && all_possible && !footprints.is_empty() && costs.tlb_pages > 0 {
+    if costs.is_sound() {
         Ok(costs)
     } else {
         Err(Unusable::Range)
@@ -123,14 +111,14 @@ fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
 /// Measures.
 ///
 /// # Errors
-/// Memory that can't be had.
+/// Memory that can't be had, or no huge pages to compare with ([`LinuxError::NotMeasured`]).
 pub fn measure() -> Result<WalkCosts, LinuxError> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::system_memory::machine()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
-    let data = Area::written(data_bytes, MmapAdvise::MADV_HUGEPAGE)?;
+    let data = Area::huge(data_bytes)?;
     let small = Area::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
     let near = Area::mirrors(largest, NEAR_BYTES, Lines::All)?;
@@ -267,6 +255,32 @@ impl Area {
             bytes,
             lines,
         })
+    }
+
+    /// Written memory under huge pages, or nearly all of it: under base pages reads of it would
+    /// walk page tables as well, and walks would seem to cost nothing.
+    fn huge(bytes: u64) -> Result<Self, LinuxError> {
+        let before = huge_bytes()?;
+        let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
+        let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
+        if !enough(huge_bytes()?) {
+            let start = area.start.as_ptr() as usize;
+            let first = start.next_multiple_of(HUGE_PAGE_BYTES as usize) - start;
+            let regions = (first..area.bytes).step_by(HUGE_PAGE_BYTES as usize);
+            for offset in regions.filter(|at| at + HUGE_PAGE_BYTES as usize <= area.bytes) {
+                // SAFETY: the region lies within the mapping, and a collapse changes no contents.
+                unsafe {
+                    let region = area.start.as_ptr().cast::<u8>().add(offset);
+                    libc::madvise(region.cast(), HUGE_PAGE_BYTES as usize, libc::MADV_COLLAPSE);
+                }
+            }
+        }
+        if enough(huge_bytes()?) {
+            return Ok(area);
+        }
+        Err(LinuxError::NotMeasured(
+            "what page walks cost can't be measured: no huge pages can be had to compare with",
+        ))
     }
 
     /// Written memory, under huge pages or base pages as advised.

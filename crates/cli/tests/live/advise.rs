@@ -1,8 +1,15 @@
 //! `hawkeye advise`: it tells who gains from who does not, and changes nothing.
 
-use crate::common::{Machine, assert_unharmed, machine, memory, workload, workload_without_thp};
+use crate::common::{
+    Machine, assert_unharmed, machine, machine_at_speed, memory, read_json, without_huge_pages,
+    workload, workload_without_thp,
+};
 use crate::settings;
+use hawkeye_bench::this_test;
+use hawkeye_linux::test_costs;
+use hawkeye_policy::run_rate::WalkCosts;
 use serde_json::Value;
+use std::ffi::OsString;
 use std::fs;
 
 fn advise(machine: &Machine, pid: u32) -> Value {
@@ -29,7 +36,7 @@ fn commands(advice: &Value) -> Vec<&str> {
 
 #[test]
 fn a_random_reader_gains_and_is_told_how() {
-    let Some(machine) = machine("a_random_reader_gains") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload("random --mib 512 --quiet");
@@ -49,7 +56,7 @@ fn a_random_reader_gains_and_is_told_how() {
 
 #[test]
 fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
-    let Some(machine) = machine("a_sequential_reader_gains_nothing") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
@@ -66,7 +73,7 @@ fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
 
 #[test]
 fn advice_changes_nothing() {
-    let Some(machine) = machine("advice_changes_nothing") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let switches = ["enabled", "defrag", "use_zero_page", "shmem_enabled"];
@@ -104,12 +111,79 @@ fn advice_changes_nothing() {
         .flatten()
         .map(|entry| entry.file_name())
         .collect();
-    assert_eq!(left, ["walk-costs.json"]);
+    assert_eq!(left, Vec::<OsString>::new());
+}
+
+/// What a start that measures page walks itself keeps of them, and what it says.
+fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
+    let (_program, pid) = workload("burner --mib 4");
+    let mut command = machine.hawkeye(&format!("advise --seconds 1 --json {pid}"));
+    command.env_remove(test_costs::VARIABLE);
+    if without_thp {
+        without_huge_pages(&mut command);
+    }
+    let output = command.output().expect("hawkeye starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    (read_json(&machine.state.join("walk-costs.json")), said)
+}
+
+#[test]
+fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
+    let Some(machine) = machine_at_speed(this_test!()) else {
+        return;
+    };
+    let sound = |costs: &Value| {
+        let costs: WalkCosts = serde_json::from_value(costs.clone()).expect("are costs");
+        costs.is_sound()
+    };
+    let (first, said) = measured(&machine, false);
+    let first = first.unwrap_or_else(|| panic!("nothing is kept: {said}"));
+    assert!(sound(&first), "{first}");
+    let (again, said) = measured(&machine, false);
+    assert_eq!(again, Some(first.clone()), "{said}");
+    // As another version would leave it, or a damaged disk.
+    let mut damaged = first;
+    damaged["by_footprint"] = Value::Array(Vec::new());
+    let file = machine.state.join("walk-costs.json");
+    fs::write(file, damaged.to_string()).expect("writes");
+    let (replaced, said) = measured(&machine, false);
+    assert!(replaced.as_ref().is_some_and(sound), "{replaced:?}: {said}");
+}
+
+#[test]
+fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
+    let Some(machine) = machine(this_test!()) else {
+        return;
+    };
+    let (kept, said) = measured(&machine, true);
+    assert_eq!(kept, None, "{said}");
+    assert!(said.contains("no huge pages can be had"), "{said}");
+}
+
+#[test]
+fn costs_of_a_test_that_are_none_are_refused() {
+    let Some(machine) = machine(this_test!()) else {
+        return;
+    };
+    let (_program, pid) = workload("burner --mib 4");
+    let file = machine.state.join("bad.json");
+    for text in ["", "{\"promotion_us\": 0}", "{\"speed\": 1}"] {
+        fs::write(&file, text).expect("writes");
+        for words in [format!("advise {pid}"), "run -- true".into()] {
+            let mut command = machine.hawkeye(&words);
+            let output = command.env(test_costs::VARIABLE, &file).output();
+            let output = output.expect("hawkeye starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{words}, {text:?}: {said}");
+            assert!(said.contains("bad.json"), "{said}");
+        }
+    }
 }
 
 #[test]
 fn who_was_told_to_have_none_is_told_that_nobody_can_help_from_outside() {
-    let Some(machine) = machine("who_was_told_to_have_none") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload_without_thp("random --mib 256 --quiet");

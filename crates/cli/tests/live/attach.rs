@@ -1,58 +1,99 @@
 //! `hawkeye attach`.
 
-use crate::common::{machine, machine_at_speed, memory, until, workload, workload_without_thp};
-use std::time::Duration;
+use crate::common::{
+    DEADLINE, huge_bytes, machine, machine_at_speed, means, memory, until, workload,
+    workload_without_thp,
+};
+use hawkeye_bench::live::manage;
+use hawkeye_bench::this_test;
+use hawkeye_bench::workload::Request;
+use hawkeye_linux::sampler::Sampler;
+use hawkeye_manager::{Journal, Settings};
+use hawkeye_policy::CpuBudget;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
-    let Some(machine) = machine_at_speed("a_running_process_gets_its_hot_memory_huge") else {
+    let Some(machine) = machine_at_speed(this_test!()) else {
         return;
     };
-    let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 60");
-    let attached = machine.attach("--window 0.02 --period 2 --cpu 50 --max-promotions 32", pid);
-    let huge = |pid: u32| {
-        let rollup =
-            std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        rollup
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix("AnonHugePages:")?
-                    .trim()
-                    .strip_suffix(" kB")
-            })
-            .and_then(|kib| kib.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    assert!(
-        until(Duration::from_secs(20), || huge(pid) >= 64 << 10),
-        "{} KiB",
-        huge(pid)
+    let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 600");
+    let attached = machine.attach(
+        "--window 0.02 --period 2 --cpu 100 --max-promotions 32",
+        pid,
     );
+    let hot = until(DEADLINE, || huge_bytes(pid) >= 64 << 20);
     let summary = attached.interrupt();
+    assert!(hot, "{} bytes are huge: {summary}", huge_bytes(pid));
     assert_eq!(summary["promoted"], 32);
     assert!(summary["exit_status"].is_null());
-    assert_eq!(huge(pid), 64 << 10, "what is huge stays so");
-    let _ = program.command(hawkeye_bench::workload::Request::Quit);
+    assert_eq!(huge_bytes(pid), 64 << 20, "what is huge stays so");
+    let _ = program.command(Request::Quit);
 }
 
 #[test]
 fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
-    let Some(machine) = machine_at_speed("a_large_process_is_looked_at_whole_soon") else {
+    let Some(_machine) = machine_at_speed(this_test!()) else {
         return;
     };
     // One window shows the page walks of 2.5 or 2.7 GiB at the most.
-    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 60");
-    let attached = machine.attach("--period 60 --window 0.5 --cpu 50 --max-promotions 1", pid);
-    std::thread::sleep(Duration::from_secs(12));
-    let summary = attached.interrupt();
-    let samples = summary["samples"].as_u64();
-    assert!(samples.is_some_and(|samples| samples >= 2), "{summary}");
-    let _ = program.command(hawkeye_bench::workload::Request::Quit);
+    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
+    let period = Duration::from_secs(600);
+    let settings = Settings {
+        period,
+        window: Duration::from_millis(500),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        max_promotions: Some(1),
+        ..Settings::default()
+    };
+    let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
+    let managed = manage(means(), pid, "hawkeye", settings, DEADLINE, whole);
+    let journal = managed.expect("manages").journal;
+    // The deadline is long before the period is over.
+    assert!(whole(&journal), "{:?}", journal.totals());
+    let _ = program.command(Request::Quit);
+}
+
+#[test]
+fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
+    let Some(_machine) = machine_at_speed(this_test!()) else {
+        return;
+    };
+    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
+    let settings = Settings {
+        period: Duration::from_secs(600),
+        window: Duration::from_millis(500),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        ..Settings::default()
+    };
+    let mut means = means();
+    if let Sampler::AccessBits(bits) = &mut means.sampler {
+        let costs = bits.walk_costs.as_mut().expect("they are given");
+        for at in &mut costs.by_footprint {
+            (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);
+        }
+        for at in &mut costs.by_distance {
+            at.walk_ns = 0.1;
+        }
+    }
+    // Three windows after the first the next one would open, were there anything to gain.
+    let mut first = None;
+    let journal = manage(means, pid, "hawkeye", settings, DEADLINE, |journal| {
+        let sampled = journal.totals().samples >= 1;
+        let since = *first.get_or_insert_with(Instant::now);
+        if !sampled {
+            first = None;
+        }
+        sampled && since.elapsed() > Duration::from_secs(4)
+    });
+    let totals = journal.expect("manages").journal.totals().clone();
+    assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
+    let _ = program.command(Request::Quit);
 }
 
 #[test]
 fn it_ends_when_the_process_ends() {
-    let Some(machine) = machine("it_ends_when_the_process_ends") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (program, pid) = workload("exit-after --ms 2500");
@@ -65,14 +106,20 @@ fn it_ends_when_the_process_ends() {
 
 #[test]
 fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
-    let Some(machine) = machine("a_process_told_to_do_without_is_left_alone") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
-    let (mut program, pid) = workload_without_thp("burner --mib 64");
-    let attached = machine.attach("--policy linux --rate 100 --period 1 --window 0.1", pid);
-    std::thread::sleep(Duration::from_secs(3));
+    let (mut program, pid) = workload_without_thp("burner --mib 64 --pages base");
+    let (_other, other) = workload("burner --mib 64 --pages base");
+    let attached = machine.attach_all(
+        "--policy linux --rate 1000 --period 1 --window 0.1 --cpu 100",
+        &[pid, other],
+    );
+    let promoted = until(DEADLINE, || huge_bytes(other) == 64 << 20);
     let summary = attached.interrupt();
-    assert_eq!(summary["promoted"], 0);
+    assert!(promoted, "the other process is promoted whole: {summary}");
+    // All of it is the other's.
+    assert_eq!(summary["promoted"], 32);
     assert!(
         summary["errors"]
             .as_object()

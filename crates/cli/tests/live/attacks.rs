@@ -1,7 +1,8 @@
 //! What an unprivileged user can do to a daemon, tried as such a user.
 
-use crate::common::{HAWKEYE, Machine, machine, signal, skip, until};
+use crate::common::{HAWKEYE, Machine, machine, signal, until};
 use crate::daemon::{CONFIG, Daemon, Minded, NAME};
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -123,7 +124,7 @@ fn with_slots(slots: usize) -> String {
 
 #[test]
 fn idle_forks_of_one_process_take_one_slot() {
-    let Some(machine) = machine("idle_forks_take_one_slot") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let attacker = Helper::start(&helper(&machine), "forks 64 30", NOBODY);
@@ -141,7 +142,7 @@ fn idle_forks_of_one_process_take_one_slot() {
 
 #[test]
 fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
-    let Some(machine) = machine("a_user_that_has_filled_all_slots") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let attacker = Helper::start(&helper(&machine), "apart 32 12", NOBODY);
@@ -168,7 +169,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
 
 #[test]
 fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
-    let Some(machine) = machine("idle_connections_to_the_metrics_port") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let port = TcpListener::bind("127.0.0.1:0")
@@ -191,7 +192,7 @@ fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
 
 #[test]
 fn idle_connections_to_the_socket_keep_no_other_user_out() {
-    let Some(machine) = machine("idle_connections_to_the_socket") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let daemon = Daemon::start(&machine, "");
@@ -227,7 +228,7 @@ fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) 
 
 #[test]
 fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
-    let Some(machine) = machine("addresses_are_told_to_those") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = helper(&machine);
@@ -252,7 +253,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
 
 #[test]
 fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
-    let Some(machine) = machine("becomes_an_excluded_program") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = helper(&machine);
@@ -297,12 +298,12 @@ fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
 
 #[test]
 fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
-    let test = "a_name_service_that_never_answers";
+    let test = this_test!();
     let Some(machine) = machine(test) else {
         return;
     };
     if !Path::new("/etc/nsswitch.conf").exists() {
-        skip(test, "there is no /etc/nsswitch.conf to replace");
+        test.skip("there is no /etc/nsswitch.conf to replace");
         return;
     }
     // Whether this user is excluded depends on its name.

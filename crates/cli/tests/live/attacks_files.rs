@@ -1,7 +1,8 @@
 //! What an unprivileged user can do to the manager's files, and what is in files that it reads back.
 
-use crate::common::{HAWKEYE, Machine, machine, patience, signal, skip, until, wait, workload};
+use crate::common::{HAWKEYE, Machine, machine, patience, signal, until, wait, workload};
 use crate::daemon::{CONFIG, Minded};
+use hawkeye_bench::this_test;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -67,7 +68,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn no_other_user_can_lock_the_manager_out() {
-    let Some(machine) = machine("no_other_user_can_lock_the_manager_out") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let own = machine.state.join("manager.lock");
@@ -82,7 +83,7 @@ fn no_other_user_can_lock_the_manager_out() {
 
 #[test]
 fn a_lock_from_before_an_upgrade_is_replaced() {
-    let Some(machine) = machine("a_lock_from_before_an_upgrade_is_replaced") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let lock = machine.state.join("manager.lock");
@@ -97,7 +98,7 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
 
 #[test]
 fn a_process_of_roots_that_holds_the_lock_is_named() {
-    let Some(machine) = machine("a_process_of_roots_that_holds_the_lock_is_named") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     runs(&machine);
@@ -116,7 +117,7 @@ fn a_process_of_roots_that_holds_the_lock_is_named() {
 
 #[test]
 fn one_manager_a_machine_wherever_its_folders_are() {
-    let Some(machine) = machine("one_manager_a_machine_wherever_its_folders_are") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload("burner --mib 4");
@@ -138,10 +139,7 @@ fn one_manager_a_machine_wherever_its_folders_are() {
         let script = format!("mount -t tmpfs none /run && exec {HAWKEYE} {RUN}");
         refused(Command::new("unshare").args(["-m", "sh", "-c", &script]));
     } else {
-        skip(
-            "one_manager_a_machine_wherever_its_folders_are",
-            "no mount namespace can be made here",
-        );
+        this_test!().skip("no mount namespace can be made here");
     }
     first.interrupt();
 }
@@ -181,7 +179,7 @@ fn open_to_others(path: &Path) -> Vec<String> {
 
 #[test]
 fn whatever_the_umask_files_are_for_root_alone() {
-    let Some(machine) = machine("whatever_the_umask_files_are_for_root_alone") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     for umask in [0o000, 0o022] {
@@ -245,7 +243,7 @@ fn whatever_the_umask_files_are_for_root_alone() {
 
 #[test]
 fn settings_that_can_not_be_understood_do_not_block_the_start() {
-    let Some(machine) = machine("settings_that_can_not_be_understood") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let file = machine.state.join("settings.json");

@@ -1,6 +1,7 @@
 //! One clear sentence, and nothing changed.
 
 use crate::common::{HAWKEYE, machine, workload};
+use hawkeye_bench::this_test;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
@@ -16,7 +17,7 @@ fn assert_refused(output: &Output, code: i32, words: &str) {
 
 #[test]
 fn a_pid_that_is_gone() {
-    let Some(machine) = machine("a_pid_that_is_gone") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     assert_refused(
@@ -28,12 +29,12 @@ fn a_pid_that_is_gone() {
 
 #[test]
 fn a_kernel_thread() {
-    let Some(machine) = machine("a_kernel_thread") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     // 2 is kthreadd, where the pid namespace is the machine's own.
     if std::fs::read_to_string("/proc/2/comm").ok().as_deref() != Some("kthreadd\n") {
-        crate::common::skip("a_kernel_thread", "no kernel thread can be seen from here");
+        this_test!().skip("no kernel thread can be seen from here");
         return;
     }
     assert_refused(
@@ -45,7 +46,7 @@ fn a_kernel_thread() {
 
 #[test]
 fn another_users_process_without_the_privilege() {
-    let Some(machine) = machine("another_users_process") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload("burner --mib 2");
@@ -62,7 +63,7 @@ fn another_users_process_without_the_privilege() {
 
 #[test]
 fn options_out_of_range_and_unknown_words() {
-    let Some(machine) = machine("options_out_of_range") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     for (words, said) in [

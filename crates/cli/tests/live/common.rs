@@ -1,10 +1,12 @@
 //! The machine, taken in turns, and the program under test.
 
 use crate::settings::Settings;
+use hawkeye_bench::test_skips::TestName;
 use hawkeye_bench::workload::{Event, Workload};
-use serde_json::Value;
-use std::fs::OpenOptions;
-use std::io::Write;
+use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::{Means, test_costs};
+use hawkeye_manager::config::CounterEvents;
+use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -18,58 +20,63 @@ pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
 pub struct Machine {
     // Before the turn: the next test starts when they are put back.
     _settings: Settings,
-    _turn: MutexGuard<'static, ()>,
+    _turn: MutexGuard<'static, u32>,
     pub state: PathBuf,
+    /// What policies decide from, for every manager that is started.
+    costs: PathBuf,
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.state);
+        let _ = std::fs::remove_file(&self.costs);
     }
 }
 
-/// Takes the machine for the test of this name; `None`, and a line for the count of skipped tests,
-/// where it can't be managed.
-pub fn machine(test: &str) -> Option<Machine> {
-    static TURN: Mutex<()> = Mutex::new(());
+/// Takes the machine for a test; `None` where it can't be managed, and the test counts as skipped.
+pub fn machine(test: TestName) -> Option<Machine> {
+    static TURN: Mutex<u32> = Mutex::new(0);
     // A test that failed leaves no harm to the next one.
-    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(why) = unmanageable() {
-        skip(test, &why);
+        test.skip(&why);
         return None;
     }
-    let state = std::env::temp_dir().join(format!("hawkeye-live-{}-{test}", std::process::id()));
+    *turn += 1;
+    // Short: the path of a socket in it is limited to 107 bytes.
+    let name = format!("hawkeye-live-{}-{}", std::process::id(), *turn);
+    let state = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&state).expect("a temporary folder");
-    std::fs::write(state.join("walk-costs.json"), walk_costs()).expect("is written");
-    Some(Machine {
+    let machine = Machine {
         _settings: Settings::as_started(),
         _turn: turn,
+        costs: state.with_extension("costs.json"),
         state,
-    })
+    };
+    machine.set_costs(&costs(promotion_us()));
+    test_costs::give(&machine.costs).expect("the costs are read");
+    Some(machine)
 }
 
-/// The same for a test of which the outcome depends on how fast processors are, or on how many really run at once.
-pub fn machine_at_speed(test: &str) -> Option<Machine> {
+/// The same for a test of which the outcome depends on how many processors really run at once.
+pub fn machine_at_speed(test: TestName) -> Option<Machine> {
     at_speed(test).then(|| machine(test))?
 }
 
-/// Whether such a test can show anything; where it can't, a line for the count of skipped tests.
-pub fn at_speed(test: &str) -> bool {
+/// Whether such a test can show anything; where it can't, it counts as skipped.
+pub fn at_speed(test: TestName) -> bool {
     let emulated = patience() > 1;
     if emulated {
-        skip(
-            test,
-            "it depends on how fast the machine is, which is emulated",
-        );
+        test.skip("it depends on how fast the machine is, which is emulated");
     }
     !emulated
 }
 
 /// The same for a test of what only kernels do that give zero pages back without swap; `why` the others don't.
-pub fn machine_with_remap(test: &str, why: &str) -> Option<Machine> {
+pub fn machine_with_remap(test: TestName, why: &str) -> Option<Machine> {
     let machine = machine(test)?;
     if !remaps() {
-        skip(test, why);
+        test.skip(why);
         return None;
     }
     Some(machine)
@@ -77,14 +84,14 @@ pub fn machine_with_remap(test: &str, why: &str) -> Option<Machine> {
 
 /// The same for a test of what only some kernels have, by the doctor's name of it: `.ci/run` asks the doctor again whether what
 /// was skipped `without` something could not be had.
-pub fn machine_with(test: &str, capability: &str) -> Option<Machine> {
+pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     let machine = machine(test)?;
     let capabilities = doctor()["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == capability);
     let found = found.expect("the doctor knows it");
     if found["available"] != true {
         let why = found["found"].as_str().unwrap_or_default();
-        skip(test, &format!("without {capability}: {why}"));
+        test.skip(&format!("without {capability}: {why}"));
         return None;
     }
     Some(machine)
@@ -105,30 +112,47 @@ pub fn patience() -> u32 {
     patience.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// What walks cost, measured once for all tests: it takes seconds. Where each test is a process of its own,
-/// `HAWKEYE_TESTS_KEEP` names a folder to keep it in.
-fn walk_costs() -> &'static str {
-    static COSTS: OnceLock<String> = OnceLock::new();
-    COSTS.get_or_init(|| {
-        let costs = match std::env::var_os("HAWKEYE_TESTS_KEEP") {
-            Some(folder) => hawkeye_linux::walk_costs::known_or_measured(Path::new(&folder)),
-            None => hawkeye_linux::walk_costs::measure(),
-        };
-        serde_json::to_string(&costs.expect("is measured")).expect("is text")
-    })
+/// What promotions cost in these tests unless a test says otherwise, in microseconds:
+/// `HAWKEYE_TEST_PROMOTION_US` simulates a faster or slower machine.
+fn promotion_us() -> u64 {
+    const USUAL: u64 = 400;
+    match std::env::var("HAWKEYE_TEST_PROMOTION_US") {
+        Ok(text) => text.parse().expect("HAWKEYE_TEST_PROMOTION_US is a number"),
+        Err(_) => USUAL,
+    }
 }
 
-/// Notes that a test can't run here.
-pub fn skip(test: &str, why: &str) {
-    eprintln!("SKIPPED {test}: {why}");
-    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .expect("opens");
-        writeln!(file, "{test}: {why}").expect("notes the skipped test");
-    }
+/// What policies decide from, alike on every host. Random readers lose a tenth of their time to
+/// page walks and more, however slow they are; sequential readers less than what promotion is
+/// worth.
+fn costs(promotion_us: u64) -> Value {
+    let at = |mib: u64, independent_ns: f64, dependent_ns: f64| {
+        json!({
+            "footprint_bytes": mib << 20,
+            "streamed_ns": 0.5,
+            "strided_ns": 0.5,
+            "independent_ns": independent_ns,
+            "dependent_ns": dependent_ns,
+            "alone_ns": dependent_ns * 1.5,
+        })
+    };
+    json!({
+        "first_touch_ns": 50,
+        "promotion_us": promotion_us,
+        "walks": {
+            "by_footprint": [at(64, 6.0, 60.0), at(4096, 24.0, 270.0)],
+            "by_distance": [
+                {"apart_ns": 20.0, "walk_ns": 24.0},
+                {"apart_ns": 250.0, "walk_ns": 270.0},
+            ],
+            "streamed_apart_ns": 20.0,
+            "data_independent_ns": 12.0,
+            "data_dependent_ns": 160.0,
+            "tlb_pages": 2048,
+            "tlb_huge_pages": 2048,
+        },
+        "touches": {"fault_ns": 500.0, "zero_base_ns": 200.0, "touch_ns": 30.0},
+    })
 }
 
 fn unmanageable() -> Option<String> {
@@ -160,10 +184,25 @@ impl Machine {
     /// The program with these arguments.
     pub fn hawkeye(&self, words: &str) -> Command {
         let mut command = Command::new(HAWKEYE);
+        command.args(words.split_whitespace());
+        self.set_up(&mut command);
         command
-            .args(words.split_whitespace())
-            .env("HAWKEYE_STATE_DIR", &self.state);
+    }
+
+    /// Gives a command this machine's state folder and costs.
+    pub fn set_up(&self, command: &mut Command) {
         command
+            .env("HAWKEYE_STATE_DIR", &self.state)
+            .env(test_costs::VARIABLE, &self.costs);
+    }
+
+    /// From now on promotions cost this much, and all else the usual.
+    pub fn promotions_cost(&self, us: u64) {
+        self.set_costs(&costs(us));
+    }
+
+    fn set_costs(&self, costs: &Value) {
+        std::fs::write(&self.costs, costs.to_string()).expect("the costs are written");
     }
 
     /// Runs it to its end.
@@ -190,9 +229,20 @@ impl Machine {
 
     /// Starts `hawkeye attach OPTIONS --json FILE PID`.
     pub fn attach(&self, options: &str, pid: u32) -> Attached {
+        self.attach_all(options, &[pid])
+    }
+
+    /// The same of several processes.
+    pub fn attach_all(&self, options: &str, pids: &[u32]) -> Attached {
         let json = self.state.join("summary.json");
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let words = format!(
+            "attach {options} --json {} {}",
+            json.display(),
+            pids.join(" ")
+        );
         let child = self
-            .hawkeye(&format!("attach {options} --json {} {pid}", json.display()))
+            .hawkeye(&words)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -228,6 +278,18 @@ impl Drop for Attached {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a manager within the test uses, with the tests' costs.
+pub fn means() -> Means {
+    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
+    let decision = probe::choose(&facts).expect("decides");
+    let mut means = probe::means(&decision).expect("sets up");
+    // The folder is not used: costs are given.
+    means
+        .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
+        .expect("costs are given");
+    means
 }
 
 /// Sends a signal.
@@ -266,10 +328,8 @@ pub fn workload(words: &str) -> (Workload, u32) {
     (workload, pid)
 }
 
-/// Starts a workload that was told PR_SET_THP_DISABLE; it and its pid.
-pub fn workload_without_thp(words: &str) -> (Workload, u32) {
-    let mut command = Command::new(HAWKEYE);
-    command.arg("workload").args(words.split_whitespace());
+/// Has the program that a command starts get no huge pages at all (PR_SET_THP_DISABLE).
+pub fn without_huge_pages(command: &mut Command) {
     // SAFETY: between fork and exec there is one system call without pointers.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
@@ -277,6 +337,13 @@ pub fn workload_without_thp(words: &str) -> (Workload, u32) {
             _ => Err(std::io::Error::last_os_error()),
         });
     }
+}
+
+/// Starts a workload that was told PR_SET_THP_DISABLE; it and its pid.
+pub fn workload_without_thp(words: &str) -> (Workload, u32) {
+    let mut command = Command::new(HAWKEYE);
+    command.arg("workload").args(words.split_whitespace());
+    without_huge_pages(&mut command);
     let mut workload = Workload::spawn_command(command).expect("the workload starts");
     let pid = workload.wait_ready().expect("the workload gets ready").pid;
     (workload, pid)
@@ -292,6 +359,27 @@ pub fn memory(workload: &mut Workload) -> (u64, u64) {
         }) => (rss_bytes, huge_bytes),
         other => panic!("no figures but {other:?}"),
     }
+}
+
+/// Memory of a process under huge pages, by the kernel's word; 0 for one that has ended.
+pub fn huge_bytes(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    let rollup = rollup.unwrap_or_default();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    kib.map_or(0, |kib| kib.parse::<u64>().expect("a number") << 10)
+}
+
+/// How long something may take at the most that has to happen. Far more than it takes anywhere.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A figure of a summary or status, which has to be there.
+pub fn figure(of: &Value, name: &str) -> u64 {
+    of[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
 /// Has the workload check every byte.

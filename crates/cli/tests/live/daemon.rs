@@ -1,6 +1,7 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
-use crate::common::{HAWKEYE, Machine, machine, patience, signal, until, wait};
+use crate::common::{DEADLINE, HAWKEYE, Machine, machine, patience, signal, until, wait};
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ pub const CONFIG: &str = r#"
 period = "1 s"
 window = "50 ms"
 [limits]
-cpu_percent = 50
+cpu_percent = 100
 [selection]
 unmatched = "exclude"
 look_every = "1 s"
@@ -66,7 +67,7 @@ impl<'a> Daemon<'a> {
             .spawn()
             .expect("hawkeye starts");
         let mut daemon = Self { machine, child };
-        let ready = until(Duration::from_secs(60), || {
+        let ready = until(DEADLINE, || {
             machine.output("status").status.success()
                 || daemon.child.try_wait().is_ok_and(|ended| ended.is_some())
         });
@@ -116,7 +117,7 @@ impl Minded {
         let name = machine.state.join(NAME);
         let _ = std::os::unix::fs::symlink(HAWKEYE, &name);
         // Far more than any TLB holds: its walks cost what promoting takes many times over, however they are estimated.
-        let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 120";
+        let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 1200";
         let child = Command::new(name)
             .args(words.split_whitespace())
             .stdin(Stdio::null())
@@ -155,7 +156,7 @@ impl Drop for Minded {
 
 #[test]
 fn a_daemon_finds_a_process_promotes_it_and_says_why() {
-    let Some(machine) = machine("a_daemon_finds_a_process") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = Minded::start(&machine);
@@ -164,7 +165,7 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
     let policy = if patience() > 1 { by_coverage } else { "" };
     let daemon = Daemon::start_with(&machine, policy, "");
     let promoted = || daemon.status()["totals"]["promoted"].as_u64().unwrap_or(0);
-    assert!(until(Duration::from_secs(30), || promoted() > 0));
+    assert!(until(DEADLINE, || promoted() > 0));
     let status = daemon.status();
     assert_eq!(status["managed"], 1, "{status}");
     assert_eq!(status["processes"][0]["pid"], program.pid());
@@ -186,15 +187,12 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
 
 #[test]
 fn root_pauses_and_others_only_read() {
-    let Some(machine) = machine("root_pauses_and_others_only_read") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");
-    assert!(until(
-        Duration::from_secs(30),
-        || daemon.status()["managed"] == 1
-    ));
+    assert!(until(DEADLINE, || daemon.status()["managed"] == 1));
     assert_eq!(daemon.json("pause")["changed"], true);
     assert_eq!(daemon.json("pause")["changed"], false);
     assert_eq!(daemon.status()["paused"], true);
@@ -230,7 +228,7 @@ fn root_pauses_and_others_only_read() {
 
 #[test]
 fn clients_that_stall_or_send_garbage_hold_nobody_up() {
-    let Some(machine) = machine("clients_that_stall") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let daemon = Daemon::start(&machine, "");
@@ -251,7 +249,7 @@ fn clients_that_stall_or_send_garbage_hold_nobody_up() {
 
 #[test]
 fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_nothing() {
-    let Some(machine) = machine("metrics_and_journal") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     // The port is free, or the daemon would not start.
@@ -271,7 +269,7 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
             .as_u64()
             .unwrap_or(0)
     };
-    assert!(until(Duration::from_secs(10), || lost() > 0));
+    assert!(until(DEADLINE, || lost() > 0));
     assert!(daemon.status()["journal"]["trouble"].is_string());
 
     let mut scrape = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
@@ -288,14 +286,13 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
     fs::write(&config, format!("{CONFIG}{more}")).expect("writes");
     signal(daemon.child.id(), libc::SIGHUP);
     let written = || fs::read_to_string(&journal).unwrap_or_default();
-    assert!(until(Duration::from_secs(10), || written()
-        .contains("\"reloaded\"")));
+    assert!(until(DEADLINE, || written().contains("\"reloaded\"")));
     assert_eq!(daemon.status()["paused"], true, "a pause outlives it");
 
     fs::write(&config, "policy = 7").expect("writes");
     signal(daemon.child.id(), libc::SIGHUP);
     let refused = || written().contains("\"refused\":\"");
-    assert!(until(Duration::from_secs(10), refused), "{}", written());
+    assert!(until(DEADLINE, refused), "{}", written());
     assert!(
         daemon.status()["uptime_s"].is_number(),
         "it goes on as before"
@@ -317,7 +314,7 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
 
 #[test]
 fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
-    let Some(machine) = machine("without_a_daemon") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     for words in [
@@ -349,7 +346,7 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
 
 #[test]
 fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
-    let Some(machine) = machine("a_program_is_warm_from_its_start") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
@@ -372,14 +369,14 @@ fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
     // It touches nothing, so it is not large: only its start was seen.
     let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
-        until(Duration::from_secs(20), || resident() >= 256 << 20),
+        until(DEADLINE, || resident() >= 256 << 20),
         "{} bytes",
         resident()
     );
     // Of these, the program's own code is not.
     let filled = || daemon.status()["fill"]["filled"].as_u64();
     assert!(
-        until(Duration::from_secs(5), || filled() >= Some(128)),
+        until(DEADLINE, || filled() >= Some(128)),
         "{:?} regions",
         filled()
     );

@@ -2,13 +2,14 @@
 
 use crate::common::{HAWKEYE, machine};
 use crate::settings;
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 #[test]
 fn every_capability_is_explained() {
-    let Some(machine) = machine("every_capability_is_explained") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let output = machine.output("doctor --json");
@@ -31,7 +32,7 @@ fn every_capability_is_explained() {
 
 #[test]
 fn without_privileges_it_names_what_is_missing_and_exits_1() {
-    let Some(machine) = machine("without_privileges_it_names_what_is_missing") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     // Where nobody may look into our build folder, the program must be elsewhere.
@@ -51,7 +52,7 @@ fn without_privileges_it_names_what_is_missing_and_exits_1() {
 
 #[test]
 fn every_page_size_is_tried() {
-    let Some(machine) = machine("every_page_size_is_tried") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let report = machine.output("doctor --json").stdout;
@@ -68,7 +69,7 @@ fn every_page_size_is_tried() {
 
 #[test]
 fn it_leaves_settings_as_they_were() {
-    let Some(machine) = machine("it_leaves_settings_as_they_were") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let mut names = settings::sizes();

@@ -1,6 +1,7 @@
 //! Free memory that is fragmented on purpose.
 
 use crate::common::{HAWKEYE, machine_at_speed, until};
+use hawkeye_bench::this_test;
 use hawkeye_bench::workload::{Event, Workload};
 use hawkeye_linux::fragmentation::fmfi;
 use std::fs;
@@ -13,7 +14,7 @@ const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]
 fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
-    let Some(_machine) = machine_at_speed("free_memory_is_as_fragmented_as_asked_for") else {
+    let Some(_machine) = machine_at_speed(this_test!()) else {
         return;
     };
     compact();

@@ -2,9 +2,10 @@
 //!
 //! The program that is managed is the test itself.
 
-use crate::common::{machine, machine_with, skip, until};
+use crate::common::{machine, machine_with, until};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings;
+use hawkeye_bench::this_test;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::PageTables;
 use hawkeye_linux::process::ProcessHandle;
@@ -142,12 +143,12 @@ fn assert_all_heard(heard: &BTreeSet<u64>, range: Range<u64>) {
 
 #[test]
 fn every_write_to_a_protected_page_is_reported_under_the_manager() {
-    let test = "every_write_to_a_protected_page_is_reported_under_the_manager";
+    let test = this_test!();
     let Some(machine) = machine(test) else {
         return;
     };
     let Ok(watcher) = Userfaultfd::open(false) else {
-        return skip(test, "this kernel's userfaultfd can't protect pages");
+        return test.skip("this kernel's userfaultfd can't protect pages");
     };
     let memory = Memory::new(32);
     let (free, watched) = (memory.range(0..16), memory.range(16..32));
@@ -187,12 +188,12 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
 /// The manager looks before it acts; that what it may still miss in between does no harm is the kernel's to see to.
 #[test]
 fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_splits() {
-    let test = "the_kernel_reports_every_write_through_promotions_and_splits";
+    let test = this_test!();
     let Some(_machine) = machine_with(test, "write protection") else {
         return;
     };
     let Ok(watcher) = Userfaultfd::open(false) else {
-        return skip(test, "this kernel's userfaultfd can't protect pages");
+        return test.skip("this kernel's userfaultfd can't protect pages");
     };
     let memory = Memory::new(16);
     let all = memory.range(0..16);
@@ -239,14 +240,14 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
 
 #[test]
 fn why_names_userfaultfd_and_real_time_threads() {
-    let test = "why_names_userfaultfd_and_real_time_threads";
+    let test = this_test!();
     let Some(machine) = machine(test) else {
         return;
     };
     let memory = Memory::new(32);
     memory.touch_as_base_pages(memory.range(0..32));
     let Ok(watcher) = Userfaultfd::open(false) else {
-        return skip(test, "this kernel's userfaultfd can't protect pages");
+        return test.skip("this kernel's userfaultfd can't protect pages");
     };
     let watched = memory.range(8..16);
     watcher
@@ -300,7 +301,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
 
 #[test]
 fn locked_memory_stays_locked_when_it_is_promoted() {
-    let Some(_machine) = machine("locked_memory_stays_locked_when_it_is_promoted") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     const KPF_UNEVICTABLE: u64 = 1 << 18;
@@ -340,7 +341,7 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 
 #[test]
 fn memory_that_is_registered_is_not_eligible_from_then_on() {
-    let test = "memory_that_is_registered_is_not_eligible_from_then_on";
+    let test = this_test!();
     let Some(_machine) = machine(test) else {
         return;
     };
@@ -359,7 +360,7 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
     assert_eq!(eligible(3), Ok(()));
     for mode in [Mode::WriteProtect, Mode::Missing] {
         let Ok(watcher) = Userfaultfd::open(true) else {
-            return skip(test, "this kernel's userfaultfd can't protect pages");
+            return test.skip("this kernel's userfaultfd can't protect pages");
         };
         watcher
             .register(memory.range(2..4), mode)
@@ -378,15 +379,15 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
 
 #[test]
 fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
-    let test = "a_fill_that_userfaultfd_would_stop_does_not_stop_the_others";
+    let test = this_test!();
     let Some(machine) = machine(test) else {
         return;
     };
     let Ok(watcher) = Userfaultfd::open(false) else {
-        return skip(test, "this kernel's userfaultfd can't protect pages");
+        return test.skip("this kernel's userfaultfd can't protect pages");
     };
     if settings::read("enabled") == "always" {
-        return skip(test, "faults bring huge pages here, filled or not");
+        return test.skip("faults bring huge pages here, filled or not");
     }
     let first = Memory::new(512);
     let attached = machine.attach(

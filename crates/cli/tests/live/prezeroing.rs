@@ -2,6 +2,8 @@
 
 use crate::common::{Machine, machine, machine_with, signal, until};
 use crate::daemon::Daemon;
+use hawkeye_bench::test_skips::TestName;
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -45,14 +47,14 @@ impl Drop for Found {
     }
 }
 
-fn with_module(test: &str) -> Option<(Machine, Found)> {
+fn with_module(test: TestName) -> Option<(Machine, Found)> {
     let machine = machine_with(test, CAPABILITY)?;
     Some((machine, Found::as_loaded()))
 }
 
 #[test]
 fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
-    let Some(machine) = machine("the_doctor_says_of_zeroed_memory_what_the_kernel_shows") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let report = machine.output("doctor --json").stdout;
@@ -76,7 +78,7 @@ fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
 
 #[test]
 fn the_daemon_paces_zeroing_and_puts_it_back() {
-    let Some((machine, _found)) = with_module("the_daemon_paces_zeroing_and_puts_it_back") else {
+    let Some((machine, _found)) = with_module(this_test!()) else {
         return;
     };
     let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
@@ -101,7 +103,7 @@ fn the_daemon_paces_zeroing_and_puts_it_back() {
 
 #[test]
 fn nothing_is_zeroed_while_memory_is_short() {
-    let Some((machine, _found)) = with_module("nothing_is_zeroed_while_memory_is_short") else {
+    let Some((machine, _found)) = with_module(this_test!()) else {
         return;
     };
     let short = "\n[memory]\nhigh_percent = 0.2\nlow_percent = 0.1\n";
@@ -115,7 +117,7 @@ fn nothing_is_zeroed_while_memory_is_short() {
 
 #[test]
 fn after_kill_9_restore_puts_zeroing_back() {
-    let Some((machine, _found)) = with_module("after_kill_9_restore_puts_zeroing_back") else {
+    let Some((machine, _found)) = with_module(this_test!()) else {
         return;
     };
     let daemon = Daemon::start(&machine, "");
@@ -129,7 +131,7 @@ fn after_kill_9_restore_puts_zeroing_back() {
 
 #[test]
 fn huge_faults_are_served_what_was_zeroed() {
-    let Some((machine, _found)) = with_module("huge_faults_are_served_what_was_zeroed") else {
+    let Some((machine, _found)) = with_module(this_test!()) else {
         return;
     };
     let daemon = Daemon::start(&machine, "");

@@ -1,6 +1,7 @@
 //! `hawkeye record`, and `--record` of `run`: what is recorded live is reported, and replayed by the simulator.
 
-use crate::common::{Machine, machine, patience, workload};
+use crate::common::{Machine, figure, machine, patience, workload};
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::path::Path;
 
@@ -18,11 +19,11 @@ fn report(machine: &Machine, file: &Path) -> Value {
 
 #[test]
 fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
-    let Some(machine) = machine("a_live_program_is_recorded_and_replayed") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     // Where a window costs more they come less often: while neighbours were busy 7 s had one.
-    let length = 20 * patience() * patience();
+    let length = 30 * patience() * patience();
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
         length + 50
@@ -63,7 +64,10 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
         .as_array()
         .expect("a map");
     let hot = cells.iter().filter(|c| c.as_u64() > Some(90)).count();
-    let cold = cells.iter().filter(|c| c.as_u64() < Some(10)).count();
+    let cold = cells
+        .iter()
+        .filter(|c| c.as_u64().is_some_and(|c| c < 10))
+        .count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
 
     let replayed = ["linux-4k", "linux"].map(|system| {
@@ -89,20 +93,20 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
 
 #[test]
 fn what_run_does_is_in_its_recording() {
-    let Some(machine) = machine("what_run_does_is_in_its_recording") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let file = machine.state.join("run.parquet");
     let options = format!(
-        "--policy hawkeye-g --window 0.02 --period 1 --cpu 50 --max-promotions 16 --record {}",
+        "--policy hawkeye-g --window 0.02 --period 1 --cpu 100 --max-promotions 16 --record {}",
         file.display()
     );
     let (code, summary) = machine.run_workload(
         &options,
-        "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 5",
+        "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 15",
     );
     // A busy machine may not get to all sixteen.
-    let promoted = summary["promoted"].as_u64().unwrap_or(0);
+    let promoted = figure(&summary, "promoted");
     assert!(code == 0 && promoted > 0, "{summary}");
     let figures = report(&machine, &file);
     let process = &figures["processes"][0];

@@ -1,15 +1,16 @@
 //! Bloat taken back, and what was freed left free.
 
 use crate::common::{
-    assert_unharmed, machine, machine_with_remap, memory, patience, until, workload,
+    DEADLINE, assert_unharmed, machine, machine_with_remap, means, memory, patience, until,
+    workload,
 };
 use hawkeye_bench::live::manage;
+use hawkeye_bench::this_test;
 use hawkeye_bench::workload::Request;
-use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Means, Scope, remote_advice, system_memory};
-use hawkeye_manager::{Machine as _, MachineError, Progress, Promoted, Settings};
+use hawkeye_linux::{LinuxMachine, Scope, remote_advice, system_memory};
+use hawkeye_manager::{Journal, Machine as _, MachineError, Progress, Promoted, Settings};
 use hawkeye_policy::{
     CpuBudget, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
 };
@@ -17,11 +18,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-fn means() -> Means {
-    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
-    probe::means(&probe::decide(&facts)).expect("sets up")
-}
 
 /// Watermarks under what is in use, as if memory were short.
 fn short_of_memory() -> String {
@@ -40,7 +36,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
 
 #[test]
 fn bloat_is_taken_back_to_the_page_and_contents_stay() {
-    let Some(machine) = machine("bloat_is_taken_back_to_the_page") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
@@ -52,9 +48,7 @@ fn bloat_is_taken_back_to_the_page_and_contents_stay() {
     );
     let used = 64 * 100 * 4096;
     let target = before - (128 << 20) + used;
-    let small = until(Duration::from_secs(20), || {
-        memory(&mut program).0 <= target + (1 << 20)
-    });
+    let small = until(DEADLINE, || memory(&mut program).0 <= target + (1 << 20));
     let (after, _) = memory(&mut program);
     let summary = attached.interrupt();
     assert!(small, "{after} of {target}: {summary}");
@@ -68,7 +62,7 @@ fn bloat_is_taken_back_to_the_page_and_contents_stay() {
 
 #[test]
 fn pages_with_only_their_last_byte_in_use_are_kept() {
-    let Some(machine) = machine("pages_with_only_their_last_byte_in_use") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 32 --used 100 --tail-byte --pages huge");
@@ -76,7 +70,7 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
         &format!("--policy none --cpu 100 {}", short_of_memory()),
         pid,
     );
-    assert!(until(Duration::from_secs(20), || memory(&mut program).1 == 0));
+    assert!(until(DEADLINE, || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
     assert_eq!(
         summary["recovered_bytes"].as_u64(),
@@ -100,7 +94,7 @@ fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
 #[test]
 fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
-    let Some(_machine) = machine_with_remap("what_somebody_holds_on_to", why) else {
+    let Some(_machine) = machine_with_remap(this_test!(), why) else {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
@@ -142,24 +136,27 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
 
 #[test]
 fn a_full_huge_page_is_not_split() {
-    let Some(machine) = machine("a_full_huge_page_is_not_split") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let attached = machine.attach(
-        &format!("--policy none --cpu 100 {}", short_of_memory()),
-        pid,
-    );
-    std::thread::sleep(Duration::from_secs(3) * patience());
-    let summary = attached.interrupt();
-    assert_eq!(summary["split"], 0);
-    assert!(summary["scanned"].as_u64() >= Some(16), "{summary}");
+    let used = system_memory::machine().expect("reads").percent();
+    let settings = Settings {
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
+        ..Settings::default()
+    };
+    let all = |journal: &Journal| journal.totals().scanned >= 16;
+    let managed = manage(means(), pid, "none", settings, DEADLINE, all);
+    let journal = managed.expect("manages").journal;
+    assert!(all(&journal), "{:?}", journal.totals());
+    assert_eq!(journal.totals().split, 0);
     assert_eq!(memory(&mut program).1, 32 << 20);
 }
 
 #[test]
 fn memory_that_its_owner_has_just_freed_is_not_refilled() {
-    let Some(_machine) = machine("freed_memory_is_not_refilled") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let (mut program, pid) = workload("burner --mib 64 --pages base");
@@ -184,12 +181,12 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
 
 #[test]
 fn regions_that_were_split_are_promoted_again() {
-    let Some(_machine) = machine("regions_that_were_split_are_promoted_again") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload(&format!(
         "random --mib 32 --pages base --quiet --seconds {}",
-        60 * patience()
+        600 * patience()
     ));
     let settings = Settings {
         period: Duration::from_secs(1),
@@ -203,7 +200,7 @@ fn regions_that_were_split_are_promoted_again() {
             pid,
             "hawkeye-g",
             settings,
-            Duration::from_secs(20) * patience(),
+            DEADLINE * patience(),
             |j| j.totals().promoted >= at_least,
         );
         promoted.expect("manages").journal
@@ -230,7 +227,7 @@ fn regions_that_were_split_are_promoted_again() {
 #[test]
 fn what_was_recovered_is_not_promoted_until_it_is_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
-    let Some(_machine) = machine_with_remap("what_was_recovered_is_not_promoted", why) else {
+    let Some(_machine) = machine_with_remap(this_test!(), why) else {
         return;
     };
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
@@ -245,19 +242,18 @@ fn what_was_recovered_is_not_promoted_until_it_is_used() {
         watermarks: Watermarks::new((state.percent() - half).max(0.02), 0.01).expect("in range"),
         ..Settings::default()
     };
-    let managed = manage(
-        means(),
-        pid,
-        "hawkeye-g",
-        settings,
-        Duration::from_secs(5),
-        |journal| {
-            if journal.totals().split == 128 {
-                let _ = program.command(Request::Verify);
-            }
-            false
-        },
-    );
+    // Three windows see how its memory is read after all of it was split.
+    let mut split_after = None;
+    let managed = manage(means(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
+        let totals = journal.totals();
+        if totals.split < 128 {
+            return false;
+        }
+        let _ = program.command(Request::Verify);
+        totals.samples >= *split_after.get_or_insert(totals.samples) + 3
+    });
     let totals = managed.expect("manages").journal.totals().clone();
     assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?}");
+    let windows = split_after.map(|before| totals.samples - before);
+    assert!(windows >= Some(3), "{totals:?}");
 }

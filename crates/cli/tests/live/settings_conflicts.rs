@@ -1,10 +1,12 @@
 //! Settings that a manager and another program change at the same time, and the kernel's rules for
 //! programs that are excluded.
 
-use crate::common::{HAWKEYE, Machine, machine, memory, signal, skip, until, wait, workload};
+use crate::common::{HAWKEYE, Machine, machine, memory, signal, until, wait, workload};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings::{file, read};
 use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_bench::test_skips::TestName;
+use hawkeye_bench::this_test;
 use hawkeye_bench::workload::Workload;
 use hawkeye_linux::thp_settings::{THP_DIR, enabled_file};
 use std::fs;
@@ -121,7 +123,7 @@ fn wait_for_change(machine: &Machine) {
 
 #[test]
 fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
-    let Some(machine) = machine("what_another_program_sets_meanwhile_stays") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     set(&enabled(), "madvise");
@@ -158,7 +160,7 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
 
 #[test]
 fn what_another_program_has_set_is_not_set_again() {
-    let Some(machine) = machine("what_another_program_has_set_is_not_set_again") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     set(&enabled(), "madvise");
@@ -180,7 +182,7 @@ fn what_another_program_has_set_is_not_set_again() {
 
 #[test]
 fn settings_that_an_older_version_left_are_put_back() {
-    let Some(machine) = machine("settings_that_an_older_version_left") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
@@ -213,10 +215,9 @@ fn reclaim(pid: u32) {
 
 /// How much of an excluded program's 128 MiB of huge pages is left after its cgroup reclaims, while
 /// another program is managed with these options.
-fn excluded_huge_bytes(machine: &Machine, options: &str) -> Option<u64> {
-    let test = "an_excluded_program_keeps_its_huge_pages_under_reclaim";
+fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Option<u64> {
     let Ok(group) = MemoryCgroup::new("hawkeye-excluded", 512 << 20) else {
-        skip(test, "no cgroup can be made here");
+        test.skip("no cgroup can be made here");
         return None;
     };
     let words = "workload bloat --mib 128 --used 16 --pages huge";
@@ -238,10 +239,10 @@ fn excluded_huge_bytes(machine: &Machine, options: &str) -> Option<u64> {
 
 #[test]
 fn an_excluded_program_keeps_its_huge_pages_under_reclaim() {
-    let Some(machine) = machine("an_excluded_program_keeps_its_huge_pages") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
-    let Some(left) = excluded_huge_bytes(&machine, "") else {
+    let Some(left) = excluded_huge_bytes(this_test!(), &machine, "") else {
         return;
     };
     assert_eq!(
@@ -253,6 +254,6 @@ fn an_excluded_program_keeps_its_huge_pages_under_reclaim() {
         return;
     }
     // The same where it was agreed: so the test can fail.
-    let left = excluded_huge_bytes(&machine, "--kernel-split").expect("as before");
+    let left = excluded_huge_bytes(this_test!(), &machine, "--kernel-split").expect("as before");
     assert!(left < 64 << 20, "{left} of 128 MiB are left");
 }

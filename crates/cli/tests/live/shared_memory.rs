@@ -1,6 +1,8 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
 use crate::common::{HAWKEYE, Machine, machine, until, workload};
+use hawkeye_bench::test_skips::TestName;
+use hawkeye_bench::this_test;
 use hawkeye_bench::workload::{Request, Workload};
 use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_linux::probe::{self, Extent};
@@ -90,8 +92,8 @@ impl Drop for Manager {
 }
 
 /// Eight workers read 512 MiB that they share, and 16 MiB that each has for itself.
-fn forked_workers_stay_small_under(policy: &str) {
-    let Some(machine) = machine(&format!("forked_workers_stay_small_{policy}")) else {
+fn forked_workers_stay_small_under(test: TestName, policy: &str) {
+    let Some(machine) = machine(test) else {
         return;
     };
     let (_program, pid) = workload("shared --mib 512 --workers 8 --private-mib 16");
@@ -122,17 +124,17 @@ fn forked_workers_stay_small_under(policy: &str) {
 
 #[test]
 fn forked_workers_stay_small_under_hawkeye() {
-    forked_workers_stay_small_under("hawkeye");
+    forked_workers_stay_small_under(this_test!(), "hawkeye");
 }
 
 #[test]
 fn forked_workers_stay_small_under_hawkeye_g() {
-    forked_workers_stay_small_under("hawkeye-g");
+    forked_workers_stay_small_under(this_test!(), "hawkeye-g");
 }
 
 #[test]
 fn forked_workers_stay_small_under_ingens() {
-    forked_workers_stay_small_under("ingens");
+    forked_workers_stay_small_under(this_test!(), "ingens");
 }
 
 /// KSM at work; as it was when dropped.
@@ -180,12 +182,12 @@ impl Drop for Ksm {
 
 #[test]
 fn merged_pages_stay_merged() {
-    let name = "merged_pages_stay_merged";
+    let name = this_test!();
     let Some(machine) = machine(name) else {
         return;
     };
     let Some(_ksm) = Ksm::start() else {
-        crate::common::skip(name, "this kernel has no KSM");
+        name.skip("this kernel has no KSM");
         return;
     };
     let words = "shared --mib 128 --workers 0 --mergeable 1024 --parent-mib 128";
@@ -217,7 +219,7 @@ fn machine_of(pid: u32) -> LinuxMachine {
 
 #[test]
 fn a_region_is_promoted_only_while_no_other_process_shares_it() {
-    let Some(_machine) = machine("promoted_only_while_not_shared") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let words = [
@@ -284,7 +286,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
 
 #[test]
 fn shared_pages_are_counted_exactly_by_both_samplers() {
-    let Some(_machine) = machine("shared_pages_are_counted_exactly") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let (_program, pid) = workload("shared --mib 16 --workers 1 --asleep --private-mib 8");
@@ -332,7 +334,7 @@ fn overhead_percent(pid: u32) -> f64 {
 
 #[test]
 fn a_fork_does_not_make_an_idle_program_seem_busy() {
-    let name = "a_fork_does_not_make_an_idle_program_seem_busy";
+    let name = this_test!();
     let Some(_machine) = machine(name).filter(|_| sees_access_bits(name)) else {
         return;
     };
@@ -352,10 +354,10 @@ fn a_fork_does_not_make_an_idle_program_seem_busy() {
     );
 }
 
-fn sees_access_bits(name: &str) -> bool {
+fn sees_access_bits(name: TestName) -> bool {
     let sees = matches!(means().sampler, Sampler::AccessBits(_));
     if !sees {
-        crate::common::skip(name, "access bits can't be seen here");
+        name.skip("access bits can't be seen here");
     }
     sees
 }

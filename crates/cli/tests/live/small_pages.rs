@@ -1,9 +1,11 @@
 //! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
 
 use crate::common::{
-    HAWKEYE, Machine, at_speed, machine, patience, read_json, signal, skip, until,
+    DEADLINE, HAWKEYE, Machine, at_speed, figure, machine, patience, read_json, signal, until, wait,
 };
 use crate::settings;
+use hawkeye_bench::test_skips::TestName;
+use hawkeye_bench::this_test;
 use serde_json::Value;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -11,18 +13,18 @@ use std::time::Duration;
 /// Blocks of 128 KiB in mappings of their own, all of each used; three hundred replaced each second.
 const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages default --report-ms 1000";
 /// Windows soon and often.
-const SOON: &str = "--period 1 --window 0.2 --cpu 50";
+const SOON: &str = "--period 1 --window 0.2 --cpu 100";
 
 /// The machine, where it has such sizes and none of them is on.
-fn machine_with_sizes(test: &str) -> Option<Machine> {
+fn machine_with_sizes(test: TestName) -> Option<Machine> {
     let machine = machine(test)?;
     let small: Vec<String> = small();
     if small.is_empty() {
-        skip(test, "this kernel has no sizes between 4 KiB and 2 MiB");
+        test.skip("this kernel has no sizes between 4 KiB and 2 MiB");
         return None;
     }
     if small.iter().any(|name| settings::read(name) != "never") {
-        skip(test, "somebody has switched page sizes on here");
+        test.skip("somebody has switched page sizes on here");
         return None;
     }
     Some(machine)
@@ -45,9 +47,9 @@ fn set_to(word: &str) -> usize {
 /// Pages of sizes between, in a summary.
 fn small_pages(summary: &Value) -> u64 {
     let sizes = summary["page_sizes"]["sizes"].as_array();
-    let small = sizes.into_iter().flatten();
-    let small = small.filter(|size| size["page_bytes"].as_u64() < Some(2 << 20));
-    small.filter_map(|size| size["pages"].as_u64()).sum()
+    let small = sizes.expect("sizes are listed").iter();
+    let small = small.filter(|size| figure(size, "page_bytes") < 2 << 20);
+    small.map(|size| figure(size, "pages")).sum()
 }
 
 fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
@@ -63,15 +65,14 @@ fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
 
 #[test]
 fn with_consent_they_are_given_counted_and_put_back() {
-    if !at_speed("with_consent_they_are_given_counted_and_put_back") {
+    if !at_speed(this_test!()) {
         return;
     }
-    let Some(machine) = machine_with_sizes("with_consent_they_are_given_counted_and_put_back")
-    else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
     let options = format!("{SOON} --small-pages all");
-    let (code, summary) = machine.run_workload(&options, &format!("{BLOCKS} --seconds 10"));
+    let (code, summary) = machine.run_workload(&options, &format!("{BLOCKS} --seconds 20"));
     // Whose contents were wrong ends otherwise.
     assert_eq!(code, 0, "{summary}");
     assert!(small_pages(&summary) > 100, "{summary}");
@@ -81,7 +82,7 @@ fn with_consent_they_are_given_counted_and_put_back() {
 
 #[test]
 fn without_consent_none_is_touched() {
-    let Some(machine) = machine_with_sizes("without_consent_none_is_touched") else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
     let mut child = start(&machine, "", 6);
@@ -92,7 +93,7 @@ fn without_consent_none_is_touched() {
 
 #[test]
 fn advised_memory_alone_can_be_chosen() {
-    let Some(machine) = machine_with_sizes("advised_memory_alone_can_be_chosen") else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
     let json = machine.state.join("advised.json");
@@ -100,7 +101,7 @@ fn advised_memory_alone_can_be_chosen() {
         "run {SOON} --small-pages advised --json {} -- {HAWKEYE} workload {} --seconds {}",
         json.display(),
         BLOCKS.replace("default", "huge"),
-        10 * patience()
+        20 * patience()
     );
     let mut child = machine
         .hawkeye(&words)
@@ -109,9 +110,9 @@ fn advised_memory_alone_can_be_chosen() {
         .stderr(Stdio::null())
         .spawn()
         .expect("hawkeye starts");
-    assert!(until(Duration::from_secs(9), || set_to("madvise") > 0));
+    assert!(until(DEADLINE, || set_to("madvise") > 0));
     assert_eq!(set_to("always"), 0);
-    let _ = child.wait();
+    assert_eq!(wait(&mut child, DEADLINE), Some(0));
     assert_eq!(set_to("never"), small().len());
     let summary = read_json(&json).expect("a summary");
     assert!(small_pages(&summary) > 100, "{summary}");
@@ -119,11 +120,11 @@ fn advised_memory_alone_can_be_chosen() {
 
 #[test]
 fn after_kill_9_restore_switches_them_off() {
-    let Some(machine) = machine_with_sizes("after_kill_9_restore_switches_them_off") else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
-    let mut child = start(&machine, "--small-pages all", 20);
-    assert!(until(Duration::from_secs(15), || set_to("always") > 0));
+    let mut child = start(&machine, "--small-pages all", 300);
+    assert!(until(DEADLINE, || set_to("always") > 0));
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
     assert!(set_to("always") > 0, "nobody could put it back");
@@ -133,7 +134,7 @@ fn after_kill_9_restore_switches_them_off() {
 
 #[test]
 fn while_memory_is_short_nobody_gets_them() {
-    let Some(machine) = machine_with_sizes("while_memory_is_short_nobody_gets_them") else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
     // More than that is always in use. What is tried at the start is for advised memory alone.
@@ -145,16 +146,16 @@ fn while_memory_is_short_nobody_gets_them() {
 
 #[test]
 fn what_was_learned_is_used_at_the_next_start() {
-    if !at_speed("what_was_learned_is_used_at_the_next_start") {
+    if !at_speed(this_test!()) {
         return;
     }
-    let Some(machine) = machine_with_sizes("what_was_learned_is_used_at_the_next_start") else {
+    let Some(machine) = machine_with_sizes(this_test!()) else {
         return;
     };
     let learn = "--small-pages all --learn";
     let (_, first) = machine.run_workload(
         &format!("{SOON} {learn}"),
-        &format!("{BLOCKS} --seconds 10"),
+        &format!("{BLOCKS} --seconds 20"),
     );
     assert!(small_pages(&first) > 100, "{first}");
     let records = std::fs::read_dir(machine.state.join("learned")).expect("is there");
@@ -166,9 +167,9 @@ fn what_was_learned_is_used_at_the_next_start() {
     // This policy chooses nothing: what is given now was learned.
     let none = "--policy none --small-pages all";
     let (_, second) =
-        machine.run_workload(&format!("{none} --learn"), &format!("{BLOCKS} --seconds 4"));
+        machine.run_workload(&format!("{none} --learn"), &format!("{BLOCKS} --seconds 8"));
     assert!(small_pages(&second) > 100, "{second}");
-    let (_, without) = machine.run_workload(none, &format!("{BLOCKS} --seconds 4"));
+    let (_, without) = machine.run_workload(none, &format!("{BLOCKS} --seconds 8"));
     assert_eq!(small_pages(&without), 0, "{without}");
     // A damaged record is said to be one, and ignored.
     std::fs::write(&records[0], "{").expect("writes");

@@ -1,8 +1,9 @@
 //! Torture by others: `stress-ng` verifies its memory while the daemon promotes and takes back as
 //! fast as it can.
 
-use crate::common::{Machine, machine, patience, signal, skip, until};
+use crate::common::{Machine, machine, patience, signal, until};
 use crate::daemon::Daemon;
+use hawkeye_bench::this_test;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -55,12 +56,12 @@ action = "include"
 
 #[test]
 fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
-    const TEST: &str = "stress_ng";
-    let Some(machine) = machine(TEST) else {
+    let test = this_test!();
+    let Some(machine) = machine(test) else {
         return;
     };
     if !has_stress_ng() {
-        skip(TEST, "stress-ng is not installed");
+        test.skip("stress-ng is not installed");
         return;
     }
     let seconds = std::env::var("HAWKEYE_STRESS_SECONDS").ok();

@@ -1,12 +1,12 @@
 //! `hawkeye top` where there is no terminal.
 
-use crate::common::{machine, until};
+use crate::common::{DEADLINE, machine, until};
 use crate::daemon::{Daemon, Minded, NAME};
-use std::time::Duration;
+use hawkeye_bench::this_test;
 
 #[test]
 fn top_shows_what_is_managed_as_text_and_as_json() {
-    let Some(machine) = machine("top_shows_what_is_managed") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = Minded::start(&machine);
@@ -16,7 +16,7 @@ fn top_shows_what_is_managed_as_text_and_as_json() {
         let top = daemon.json("top");
         top["processes"][0]["promoted"].as_u64() > Some(0)
     };
-    assert!(until(Duration::from_secs(30), promoted));
+    assert!(until(DEADLINE, promoted));
     let top = daemon.json("top");
     let process = &top["processes"][0];
     assert_eq!(

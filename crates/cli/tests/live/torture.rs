@@ -1,6 +1,7 @@
 //! Rule 1: memory contents never change, whatever is done to the pages under them.
 
 use crate::common::{machine, patience, workload};
+use hawkeye_bench::this_test;
 use hawkeye_bench::workload::Event;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};
@@ -20,7 +21,7 @@ fn seconds() -> u64 {
 /// Promotes all that is not huge and splits all that is, in two threads, as fast as they can.
 #[test]
 fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
-    let Some(_machine) = machine("torture") else {
+    let Some(_machine) = machine(this_test!()) else {
         return;
     };
     let seconds = seconds();
@@ -81,11 +82,11 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
 /// The same by the manager itself: it promotes, and as memory counts as short at once, takes back.
 #[test]
 fn no_byte_changes_under_the_manager() {
-    let Some(machine) = machine("torture_under_the_manager") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let options = "--period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
-    let seconds = 10 * patience();
+    let seconds = 20 * patience();
     let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
     let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");

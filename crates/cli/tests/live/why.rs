@@ -1,9 +1,9 @@
 //! `hawkeye why` for regions in every state that a test can bring about.
 
-use crate::common::{machine, patience, until};
+use crate::common::{DEADLINE, machine, patience, until};
 use crate::daemon::{CONFIG, Daemon, Minded};
+use hawkeye_bench::this_test;
 use serde_json::Value;
-use std::time::Duration;
 
 /// First bytes of the regions of a process that are in some column of its strip, one region a column.
 fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
@@ -16,7 +16,7 @@ fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
 
 #[test]
 fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
-    let Some(machine) = machine("regions_say_why") else {
+    let Some(machine) = machine(this_test!()) else {
         return;
     };
     let program = Minded::start(&machine);
@@ -29,7 +29,7 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
     let daemon = Daemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
     let pid = program.pid();
     let promoted = || daemon.status()["totals"]["promoted"].as_u64() >= Some(2);
-    assert!(until(Duration::from_secs(30), promoted));
+    assert!(until(DEADLINE, promoted));
     let text = |address: u64| {
         let output = machine.output(&format!("why {pid} {address:#x}"));
         assert!(output.status.success());
@@ -50,7 +50,7 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
         let top = daemon.json(&format!("top {pid}"));
         starts(&top, |column| column["candidates"].as_u64() > Some(0))
     };
-    assert!(until(Duration::from_secs(10), || waits().len() > 3));
+    assert!(until(DEADLINE, || waits().len() > 3));
     let whys: Vec<Value> = waits()
         .iter()
         .map(|start| daemon.json(&format!("why {pid} {start:#x}")))
@@ -65,7 +65,7 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
     // The last in line: it waits for some seconds.
     let ahead = |why: &&Value| why["ahead"].as_u64();
     let last = whys.iter().max_by_key(ahead).expect("some wait");
-    let said = text(last["start"].as_u64().unwrap_or(0));
+    let said = text(last["start"].as_u64().expect("an address"));
     assert!(said.contains("It waits for its turn, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");
 

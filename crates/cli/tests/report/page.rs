@@ -2,20 +2,8 @@
 
 use crate::browser::Browser;
 use crate::recordings::{folder, hawkeye, record};
+use hawkeye_bench::this_test;
 use serde_json::Value;
-use std::fs::OpenOptions;
-use std::io::Write;
-
-const TEST: &str = "the_page_is_opened_and_clicked";
-
-fn skip(why: &str) {
-    eprintln!("SKIPPED {TEST}: {why}");
-    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let mut file = file.expect("opens");
-        writeln!(file, "{TEST}: {why}").expect("notes the skipped test");
-    }
-}
 
 /// How many shades the map shows, and a sum over its pixels.
 fn picture(browser: &mut Browser) -> (u64, u64) {
@@ -39,7 +27,7 @@ fn the_page_is_opened_and_clicked() {
     let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
     assert!(made.status.success());
     let Some(mut browser) = Browser::start(&folder.join("profile")) else {
-        return skip("chromium is not installed");
+        return this_test!().skip("chromium is not installed");
     };
     browser.open(&page);
     assert_eq!(browser.exceptions, Vec::<String>::new());

@@ -159,7 +159,7 @@ impl Drop for Memory {
 }
 
 /// Memory of this process under huge pages, in bytes.
-pub(super) fn huge_bytes() -> Result<u64, LinuxError> {
+pub(crate) fn huge_bytes() -> Result<u64, LinuxError> {
     let path = "/proc/self/smaps_rollup";
     let text = std::fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
     let line = text

@@ -15,6 +15,8 @@ pub mod sampling;
 pub mod sharing;
 pub mod shoot_down;
 
+pub(crate) use memory::huge_bytes;
+
 use crate::error::LinuxError;
 use serde::Serialize;
 

@@ -18,14 +18,26 @@ use crate::error::LinuxError;
 use crate::live::Means;
 use crate::page_tables::PageTables;
 use crate::sampler::{AccessBits, Sampler};
+use crate::test_costs;
 use decide::SamplerKind;
+use std::time::Duration;
 
 /// The decision, but for the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
 /// `population`. For tests.
 ///
 /// # Errors
 /// It names none of them, or one that was not seen to work.
+/// What `HAWKEYE_TEST_COSTS` names is not costs.
 pub fn choose(facts: &Facts) -> Result<Decision, LinuxError> {
+    let mut decision = by_sampler(facts)?;
+    let given = test_costs::given()?.and_then(|costs| costs.first_touch_ns);
+    if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
+        decision.first_touch_cost = Duration::from_nanos(ns);
+    }
+    Ok(decision)
+}
+
+fn by_sampler(facts: &Facts) -> Result<Decision, LinuxError> {
     let Some(asked) = asked_sampler() else {
         return Ok(decide(facts));
     };

@@ -6,7 +6,7 @@ use crate::error::LinuxError;
 use crate::page_sizes::{GivenTo, SizeState, setting_file, small, state};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_policy::{PageOrder, PageOrders};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct SizeFacts {
 }
 
 /// What first touches cost, out of the times of two sizes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct TouchCosts {
     /// A fault that maps one page, without zeroing it, in nanoseconds.
     pub fault_ns: f64,
@@ -36,6 +36,14 @@ pub struct TouchCosts {
     /// Touching a base page for the first time that is mapped already: a page walk, and where a hypervisor shadows page
     /// tables an exit to it.
     pub touch_ns: f64,
+}
+
+impl TouchCosts {
+    /// Whether all are times over 0.
+    pub(crate) fn is_sound(self) -> bool {
+        let all = [self.fault_ns, self.zero_base_ns, self.touch_ns];
+        all.into_iter().all(|ns| ns > 0.0 && ns.is_finite())
+    }
 }
 
 /// Tries each size that there is under that of a huge page; none on kernels before 6.8. A size is switched to `madvise` for some

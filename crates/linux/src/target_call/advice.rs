@@ -4,10 +4,11 @@ use super::{Answer, Request, TargetCalls};
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
 use crate::remote_advice::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT, retry_shortages};
+use crate::test_costs;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Regions whose access bits one call clears: a quarter of a millisecond with `mmap_lock` held for
 /// reading.
@@ -37,10 +38,11 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> (Result<(), LinuxError>, Duration) {
         retry_shortages(|| {
+            let begun = Instant::now();
             let range = region.start()..region.end();
             let ranges = std::slice::from_ref(&range);
             match self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges) {
-                Ok(answer) => (Ok(()), answer.took),
+                Ok(answer) => (Ok(()), test_costs::promotion_took(begun, answer.took)),
                 Err(error) => (Err(error), self.last()),
             }
         })

@@ -51,7 +51,76 @@ pub struct DistanceCost {
     pub walk_ns: f64,
 }
 
+impl FootprintCosts {
+    fn is_sound(&self) -> bool {
+        [
+            self.streamed_ns,
+            self.strided_ns,
+            self.independent_ns,
+            self.dependent_ns,
+            self.alone_ns,
+        ]
+        .into_iter()
+        .all(is_cost)
+    }
+}
+
+/// Whether this is a time in nanoseconds over 0; more than a millisecond is none.
+fn is_cost(ns: f64) -> bool {
+    ns > 0.0 && ns <= 1e6
+}
+
 impl WalkCosts {
+    /// Round figures of about the size that a machine has.
+    pub fn typical() -> Self {
+        let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
+            footprint_bytes: mib << 20,
+            streamed_ns: 2.5,
+            strided_ns: 1.0,
+            independent_ns,
+            dependent_ns,
+            alone_ns: dependent_ns * 1.5,
+        };
+        Self {
+            by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
+            by_distance: vec![
+                DistanceCost {
+                    apart_ns: 20.0,
+                    walk_ns: 8.0,
+                },
+                DistanceCost {
+                    apart_ns: 250.0,
+                    walk_ns: 90.0,
+                },
+            ],
+            streamed_apart_ns: 20.0,
+            data_independent_ns: 12.0,
+            data_dependent_ns: 160.0,
+            tlb_pages: 2048,
+            tlb_huge_pages: 2048,
+        }
+    }
+
+    /// Whether every figure is within its range: a file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        let footprints = &self.by_footprint;
+        let distances = &self.by_distance;
+        let others = [
+            self.streamed_apart_ns,
+            self.data_independent_ns,
+            self.data_dependent_ns,
+        ];
+        !footprints.is_empty()
+            && footprints.iter().all(FootprintCosts::is_sound)
+            && footprints.is_sorted_by(|a, b| a.footprint_bytes < b.footprint_bytes)
+            && distances
+                .iter()
+                .all(|cost| is_cost(cost.apart_ns) && is_cost(cost.walk_ns))
+            && others.into_iter().all(is_cost)
+            && self.tlb_pages > 0
+            && self.tlb_huge_pages > 0
+    }
+
     /// How much of a walk is waited for when walks come so far apart: from 0, as in a loop of independent reads,
     /// to 1, as where each depends on the one before.
     fn waited_for(&self, apart_ns: f64) -> f64 {
@@ -200,34 +269,8 @@ impl WalkRates {
 mod tests {
     use super::*;
 
-    /// Round figures of about the size that a machine has.
     fn machine() -> WalkCosts {
-        let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
-            footprint_bytes: mib << 20,
-            streamed_ns: 2.5,
-            strided_ns: 1.0,
-            independent_ns,
-            dependent_ns,
-            alone_ns: dependent_ns * 1.5,
-        };
-        WalkCosts {
-            by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
-            by_distance: vec![
-                DistanceCost {
-                    apart_ns: 20.0,
-                    walk_ns: 8.0,
-                },
-                DistanceCost {
-                    apart_ns: 250.0,
-                    walk_ns: 90.0,
-                },
-            ],
-            streamed_apart_ns: 20.0,
-            data_independent_ns: 12.0,
-            data_dependent_ns: 160.0,
-            tlb_pages: 2048,
-            tlb_huge_pages: 2048,
-        }
+        WalkCosts::typical()
     }
 
     fn scattered(per_s: f64) -> Share {
@@ -236,6 +279,25 @@ mod tests {
             ..WalkRates::default()
         };
         rates.share(&machine().at(4 << 30), &machine())
+    }
+
+    #[test]
+    fn figures_out_of_range_are_not_sound() {
+        assert!(machine().is_sound());
+        let wrong: [fn(&mut WalkCosts); 7] = [
+            |costs| costs.by_footprint.clear(),
+            |costs| costs.by_footprint.reverse(),
+            |costs| costs.by_footprint[0].dependent_ns = -1.0,
+            |costs| costs.by_footprint[1].alone_ns = f64::NAN,
+            |costs| costs.by_distance[0].walk_ns = 1e9,
+            |costs| costs.data_dependent_ns = 0.0,
+            |costs| costs.tlb_pages = 0,
+        ];
+        for (n, break_it) in wrong.into_iter().enumerate() {
+            let mut costs = machine();
+            break_it(&mut costs);
+            assert!(!costs.is_sound(), "{n}: {costs:?}");
+        }
     }
 
     #[test]

@@ -31,12 +31,13 @@ pub(super) fn start(mib: u64, hot: Hot) -> Result<Reader, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, skip, works};
+    use crate::live::programs::testing::{TENTH, not_here, works};
+    use crate::this_test;
 
     #[test]
     fn it_speaks_the_line_protocol() {
         if !packages::is_there("javac") {
-            skip("it_speaks_the_line_protocol: there is no javac here");
+            not_here(this_test!(), "javac");
             return;
         }
         works(&mut start(3, TENTH).expect("starts"));

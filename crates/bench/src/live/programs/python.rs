@@ -148,28 +148,30 @@ fn need_duckdb() -> Result<(), BenchError> {
 mod tests {
     use super::*;
     use crate::live::programs::testing::{not_here, works};
+    use crate::test_skips::TestName;
+    use crate::this_test;
 
-    fn try_out(script: Script) {
+    fn try_out(test: TestName, script: Script) {
         if script.is_there() {
             works(&mut start(script, 4).expect("starts"));
         } else {
-            not_here(&format!("what {script:?} uses"));
+            not_here(test, &format!("what {script:?} uses"));
         }
     }
 
     #[test]
     fn conjugate_gradients_work() {
-        try_out(Script::Cg);
+        try_out(this_test!(), Script::Cg);
     }
 
     #[test]
     fn multigrid_works() {
-        try_out(Script::Mg);
+        try_out(this_test!(), Script::Mg);
     }
 
     #[test]
     fn the_graph_is_traversed() {
-        try_out(Script::Graph);
+        try_out(this_test!(), Script::Graph);
     }
 
     #[test]

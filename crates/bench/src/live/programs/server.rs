@@ -218,6 +218,7 @@ impl Drop for Socket {
 mod tests {
     use super::*;
     use crate::live::programs::testing::{TENTH, not_here, works};
+    use crate::this_test;
 
     /// The workload `ask` of the program that the tests of this package are built with.
     fn client() -> Command {
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn redis_answers() {
         if !packages::is_there("redis-server") {
-            return not_here("Redis");
+            return not_here(this_test!(), "Redis");
         }
         try_out(redis(client(), 4, TENTH, Load::Full).expect("starts"));
     }
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn memcached_answers() {
         if !packages::is_there("memcached") {
-            return not_here("memcached");
+            return not_here(this_test!(), "memcached");
         }
         try_out(memcached(client(), 4, TENTH).expect("starts"));
     }

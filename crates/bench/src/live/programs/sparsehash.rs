@@ -21,11 +21,12 @@ mod tests {
     use super::*;
     use crate::live::programs::compiled::has_sparsehash;
     use crate::live::programs::testing::{TENTH, not_here, works};
+    use crate::this_test;
 
     #[test]
     fn keys_are_looked_up() {
         if !has_sparsehash() {
-            not_here("sparsehash");
+            not_here(this_test!(), "sparsehash");
             return;
         }
         works(&mut start(3, Hot::UNIFORM).expect("starts"));

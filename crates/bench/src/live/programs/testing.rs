@@ -1,8 +1,8 @@
 //! What tests of programs share.
 
 use super::Program;
+use crate::test_skips::TestName;
 use crate::workload::Hot;
-use std::io::Write;
 use std::time::Duration;
 
 /// Nine of ten questions are about one of ten keys.
@@ -11,22 +11,9 @@ pub(super) const TENTH: Hot = Hot {
     questions_percent: 90,
 };
 
-/// A line for the count of skipped tests (scripts/test.sh).
-pub(super) fn skip(line: &str) {
-    eprintln!("SKIPPED {line}");
-    if let Some(path) = std::env::var_os("HAWKEYE_SKIPPED_TESTS") {
-        let mut file = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .expect("opens");
-        writeln!(file, "{line}").expect("notes the skipped test");
-    }
-}
-
 /// Skips a test because a program is not installed: `make test` installs them before.
-pub(super) fn not_here(what: &str) {
-    skip(&format!("{what} is not installed"));
+pub(super) fn not_here(test: TestName, what: &str) {
+    test.skip(&format!("{what} is not installed"));
 }
 
 /// It goes, says how fast, stops, and goes on.

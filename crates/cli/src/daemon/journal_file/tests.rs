@@ -1,4 +1,5 @@
 use super::*;
+use hawkeye_bench::this_test;
 use hawkeye_manager::Event;
 use serde_json::Value;
 use std::process::Command;
@@ -105,8 +106,7 @@ fn a_full_disk_loses_entries_and_says_how_many() {
 fn half_a_line_on_a_full_disk_is_taken_back() {
     let folder = Folder::new("half");
     let Some(_mounted) = Mounted::small(&folder.0) else {
-        eprintln!("SKIPPED half_a_line_on_a_full_disk_is_taken_back: no tmpfs can be mounted here");
-        return;
+        return this_test!().skip("no tmpfs can be mounted here");
     };
     let mut file = JournalFile::new(&folder.file(), 1 << 30);
     let long = "x".repeat(3000);

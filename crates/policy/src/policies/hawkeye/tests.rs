@@ -235,7 +235,7 @@ fn what_huge_pages_cost_is_not_there_to_be_saved() {
     assert_eq!(with(30.0), (Some(10.0), Some(region(1)), None));
     assert_eq!(with(30.0).0, Some(2.5 + 7.5 * 0.7));
     let (left, first, why) = with(40.0);
-    assert!(left < Some(2.0), "{left:?}");
+    assert!(left.is_some_and(|left| left < 2.0), "{left:?}");
     assert_eq!(first, None);
     let why = why.expect("a reason");
     assert!(why.contains("huge already"), "{why}");

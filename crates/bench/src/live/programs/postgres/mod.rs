@@ -235,6 +235,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> Result<(), BenchError> {
 mod tests {
     use super::*;
     use crate::live::programs::testing::{not_here, works};
+    use crate::this_test;
 
     #[test]
     fn progress_is_read() {
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn rows_are_looked_up() {
         if cluster::programs().is_none() {
-            not_here("PostgreSQL");
+            not_here(this_test!(), "PostgreSQL");
             return;
         }
         works(&mut start(16).expect("starts"));

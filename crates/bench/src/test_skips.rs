@@ -1,0 +1,121 @@
+//! Tests that can't run on this machine, by the names that the test harness has for them.
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+/// Names a file to which each skipped test adds one line, "NAME: WHY" (`scripts/test.sh`).
+pub const VARIABLE: &str = "HAWKEYE_SKIPPED_TESTS";
+
+/// The name of a test of this program. Made by [`this_test!`](crate::this_test) alone: the compiler
+/// knows the name, and the harness's own list confirms it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestName(&'static str);
+
+/// The name of the test that this call is in.
+///
+/// # Panics
+/// This is not the body of a test.
+#[macro_export]
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        $crate::test_skips::TestName::around(here)
+    }};
+}
+
+impl TestName {
+    /// The test around an item named `here`.
+    ///
+    /// # Panics
+    /// No test is around it.
+    #[doc(hidden)]
+    pub fn around<T>(_here: T) -> Self {
+        let path = std::any::type_name::<T>();
+        let name = test_of(path);
+        assert!(
+            listed().contains(name),
+            "this_test!() belongs into the body of a test: {path} is in none"
+        );
+        Self(name)
+    }
+
+    /// As the harness lists it.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// Notes that this test can't run here.
+    ///
+    /// # Panics
+    /// The file that `HAWKEYE_SKIPPED_TESTS` names can't be written.
+    pub fn skip(self, why: &str) {
+        static NOTED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+        let mut noted = NOTED.lock().unwrap_or_else(|broken| broken.into_inner());
+        // Once: lines are counted.
+        if !noted.get_or_insert_default().insert(self.0) {
+            return;
+        }
+        let line = format!("{}: {}", self.0, why.replace('\n', " "));
+        eprintln!("SKIPPED {line}");
+        if let Some(path) = std::env::var_os(VARIABLE) {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            let mut file = file.expect("the file of skipped tests opens");
+            file.write_all(format!("{line}\n").as_bytes())
+                .expect("the skipped test is noted");
+        }
+    }
+}
+
+/// `module::test` of `program::module::test::{{closure}}::here`.
+fn test_of(path: &str) -> &str {
+    let path = path.split_once("::").map_or(path, |(_, rest)| rest);
+    let path = path.strip_suffix("::here").unwrap_or(path);
+    path.split("::{{closure}}").next().unwrap_or(path)
+}
+
+/// All tests of this program, as its harness lists them.
+fn listed() -> &'static HashSet<String> {
+    static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
+    LISTED.get_or_init(|| {
+        let program = std::env::current_exe().expect("the test program is known");
+        let output = Command::new(program).arg("--list").output();
+        let output = output.expect("the test program starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        names.map(str::to_owned).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_knows_its_name() {
+        let name = "test_skips::tests::a_test_knows_its_name";
+        assert_eq!(this_test!().name(), name);
+        let in_a_closure = || this_test!().name();
+        assert_eq!(in_a_closure(), name);
+    }
+
+    fn not_a_test() -> TestName {
+        this_test!()
+    }
+
+    #[test]
+    #[should_panic(expected = "belongs into the body of a test")]
+    fn a_function_that_is_no_test_has_no_name() {
+        not_a_test();
+    }
+
+    #[test]
+    fn the_name_is_the_path_without_program_and_item() {
+        assert_eq!(test_of("live::attach::it_ends::here"), "attach::it_ends");
+        let closure = "live::attach::it_ends::{{closure}}::{{closure}}::here";
+        assert_eq!(test_of(closure), "attach::it_ends");
+        assert_eq!(test_of("page::it_opens::here"), "it_opens");
+    }
+}

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""judge-skipped.py FILE: what is wrong with the tests that were skipped, a line each.
+
+FILE holds a line "NAME: WHY" for each skipped test (scripts/test.sh). Standard input is the output
+of `hawkeye doctor --json` on this machine. Where the machine can be managed, a test may be skipped
+only "without CAPABILITY: ...", and only if the doctor does not find that capability either.
+
+judge-skipped.py --self-test: whether it finds what it is there for.
+"""
+
+import json
+import sys
+
+
+def judge(doctor_text, skipped):
+    """What is wrong with these lines, by the doctor's report."""
+    try:
+        doctor = json.loads(doctor_text)
+        manageable = doctor["can_manage"]
+        available = {c["name"]: c["available"] for c in doctor["capabilities"]}
+    except (ValueError, KeyError, TypeError):
+        return ["hawkeye doctor does not say whether this machine can be managed"]
+    if not manageable:
+        return []
+    wrong = []
+    for line in skipped:
+        test, found, why = line.rstrip("\n").partition(": ")
+        if not found:
+            wrong.append(f"a line of the skipped tests has no reason: {line!r}")
+            continue
+        absent = [name for name in available if not available[name]]
+        if not any(why.startswith(f"without {name}: ") for name in absent):
+            wrong.append(f"{test} was skipped although this machine can be managed: {why}")
+    return wrong
+
+
+def self_test():
+    """Fails where the judge would let pass what it must not, or the other way round."""
+
+    def doctor(can_manage, **available):
+        capabilities = [{"name": name, "available": there} for name, there in available.items()]
+        return json.dumps({"can_manage": can_manage, "capabilities": capabilities})
+
+    skipped = "attach::it_ends: without damon: it is in use"
+    for doctor_text, lines, count in [
+        (doctor(True, damon=True), [], 0),
+        (doctor(True, damon=False), [skipped], 0),
+        (doctor(False, damon=True), [skipped, "run::a: needs root"], 0),
+        # The capability is there.
+        (doctor(True, damon=True), [skipped], 1),
+        # It is one that the doctor does not know, or only the beginning of its name.
+        (doctor(True, counters=False), [skipped], 1),
+        (doctor(True, dam=False), [skipped], 1),
+        # Any other reason, on a machine that can be managed.
+        (doctor(True, damon=False), ["run::a: needs root", "run::b: too slow"], 2),
+        (doctor(True, damon=False), ["no reason"], 1),
+        ("", [], 1),
+        ("{}", [], 1),
+    ]:
+        found = judge(doctor_text, lines)
+        if len(found) != count:
+            sys.exit(f"judge-skipped: {lines} by {doctor_text!r}: {count} expected, found {found}")
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        self_test()
+    elif len(sys.argv) == 2:
+        with open(sys.argv[1], encoding="utf-8") as lines:
+            for complaint in judge(sys.stdin.read(), lines):
+                print(complaint)
+    else:
+        sys.exit(__doc__)
+
+
+main()
