@@ -1,4 +1,6 @@
-//! Clears the access bits of a process: the start of a sampling window.
+//! Clears marks of a whole process through `clear_refs`: for comparisons and for the probe's own child.
+//!
+//! No manager calls this for a program that it manages.
 
 use crate::error::LinuxError;
 
@@ -7,8 +9,8 @@ use crate::error::LinuxError;
 /// `2` selects anonymous memory, so that big file mappings cost nothing (fs/proc/task_mmu.c,
 /// `CLEAR_REFS_ANON`). TLBs are not flushed: a page whose translation stays cached is not marked
 /// again, and it is no page that a huge page would help. The call can't be sliced: it holds the
-/// target's mmap_lock shared for 5-7 ms per GiB of base pages, during which the target can fault but
-/// not map or unmap.
+/// target's `mmap_lock` for writing, and write-locks all its mappings, for 5-7 ms per GiB of base
+/// pages, also of those that can never be huge. Every page fault waits for that.
 pub fn clear(pid: u32) -> Result<(), LinuxError> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, "2").map_err(|error| match error.kind() {

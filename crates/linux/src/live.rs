@@ -412,6 +412,9 @@ impl Machine for LinuxMachine {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
+        if self.calls.is_unanswered(process) {
+            return Err(MachineError::NotAnswering(process));
+        }
         let member = self.members.get_mut(process)?;
         let found = self
             .sampler
@@ -435,9 +438,6 @@ impl Machine for LinuxMachine {
         let eligible = self.sampler.still_eligible(member, region);
         if !eligible.map_err(|error| error.for_process(process))? {
             return Ok(Promoted::NotCandidate);
-        }
-        if self.calls.is_unanswered(process) {
-            return Err(MachineError::NotAnswering(process));
         }
         let (result, took) = self.calls.collapse(&member.handle, region);
         match result {

@@ -149,7 +149,8 @@ impl<M: Machine> Manager<M> {
         }
         self.sample(now);
         let mut wake_at = self.look_due().min(self.sampling.due());
-        if self.listing.is_some() {
+        // A window is not disturbed by it: it goes on afterwards.
+        if self.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
         }
         wake_at = self.guard.next_look().map_or(wake_at, |at| wake_at.min(at));

@@ -41,6 +41,8 @@ pub struct Daemon {
 
 /// How often `status` is told of page sizes anew.
 const SIZES_EVERY: Duration = Duration::from_secs(1);
+/// How often systemd's watchdog is fed.
+const WATCHDOG_EVERY: Duration = Duration::from_secs(1);
 const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl Daemon {
@@ -75,6 +77,7 @@ impl Daemon {
             Ok(())
         };
         let mut sizes_due = Duration::ZERO;
+        let mut watchdog_due = Duration::ZERO;
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
             if let Some(zeroing) = &mut zeroing {
@@ -87,6 +90,11 @@ impl Daemon {
             let machine = manager.machine();
             seen.fill = machine.filled_ahead().map(fill_status);
             seen.slow_calls = machine.slow_calls();
+            // Nothing but the loop itself says that it goes round.
+            if machine.now() >= watchdog_due {
+                watchdog_due = machine.now() + WATCHDOG_EVERY;
+                tell_systemd(&[NotifyState::Watchdog]);
+            }
             // It reads some files.
             if machine.now() >= sizes_due {
                 sizes_due = machine.now() + SIZES_EVERY;

@@ -104,6 +104,13 @@ impl fmt::Display for Text<'_> {
             status.manager_cpu_percent, status.longest_call_ms
         );
         row(f, "manager", &own)?;
+        if status.not_answering > 0 {
+            let text = format!(
+                "{} of the managed processes: left alone until they answer (`hawkeye why PID`)",
+                words::count(status.not_answering as u64)
+            );
+            row(f, "no answer", &text)?;
+        }
         if let Some(address) = self.0.metrics {
             row(f, "metrics", &format!("http://{address}/metrics"))?;
         }

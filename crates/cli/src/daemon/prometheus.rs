@@ -63,6 +63,11 @@ impl Collector for Snapshot {
             status.managed as f64,
         )?;
         metrics.gauge(
+            ("not_answering_processes", None),
+            "Managed processes that have not answered a call for a second or more.",
+            status.not_answering as f64,
+        )?;
+        metrics.gauge(
             ("manager_cpu", ratio()),
             "The manager's own CPU time over the last minute, as a share of one core.",
             status.manager_cpu_percent / 100.0,

@@ -23,6 +23,7 @@ mod settings_conflicts;
 mod shared_memory;
 mod small_pages;
 mod stress_ng;
+mod stuck_target;
 mod targets;
 mod top;
 mod torture;

@@ -73,7 +73,7 @@ fn after_kill_9_restore_puts_settings_back_and_says_so() {
     let output = machine.output("restore");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains(&settings::file(NAMES[0]).display().to_string()),
+        said.contains(&settings::file(NAMES[1]).display().to_string()),
         "{said}"
     );
     assert_eq!(setting(), STARTED);

@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplerKind {
-    /// Access bits, cleared by `clear_refs` and read by BPF.
+    /// Access bits, cleared by `MADV_COLD` and read by BPF.
     AccessBits,
     /// Estimated by DAMON.
     Damon,

@@ -239,8 +239,16 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
     // Few huge pages would stay in the TLB.
     child.want_base()?;
     child.touch()?;
-    if let Err(error) = access_bits::clear(child.handle.id.pid) {
-        return Ok((Checked::Fails(error.to_string()), Duration::ZERO));
+    match remote_advice::clear_accessed(&child.handle, &child.touched()) {
+        Ok(done) if done == child.touched().len() => {}
+        Ok(done) => {
+            let why = format!(
+                "the bits of {done} of {} regions were cleared",
+                child.touched().len()
+            );
+            return Ok((Checked::Fails(why), Duration::ZERO));
+        }
+        Err(error) => return Ok((Checked::Fails(error.to_string()), Duration::ZERO)),
     }
     let mut accessed = || -> Result<u16, LinuxError> {
         Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed))

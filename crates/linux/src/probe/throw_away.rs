@@ -123,6 +123,11 @@ impl ThrowAway {
         RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
     }
 
+    /// The regions that `touch` populates.
+    pub fn touched(&self) -> Vec<RegionAddr> {
+        (0..TOUCHED).map(|index| self.region(index)).collect()
+    }
+
     /// The first region that stays untouched.
     pub fn untouched(&self) -> RegionAddr {
         self.region(TOUCHED)

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses here; the probe chooses.
 pub enum Sampler {
-    /// Clear by advice or `clear_refs`, read page tables by BPF: exact.
+    /// Cleared by `MADV_COLD`, read from page tables by BPF: exact.
     AccessBits(Box<AccessBits>),
     /// Estimated by DAMON, population from pagemap.
     Damon(Box<DamonSampler>),

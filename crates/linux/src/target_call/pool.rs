@@ -14,7 +14,7 @@ const SLOW: Duration = Duration::from_millis(30);
 /// At most that many targets may keep helpers waiting; no call into another process is made beyond.
 const MAX_UNANSWERED: usize = 64;
 /// Helpers that are kept for the next call.
-const MAX_IDLE: usize = 2;
+const MAX_IDLE: usize = 1;
 
 /// Calls into targets, timed and counted. While a target has not answered one, it gets no other.
 #[derive(Debug, Default)]

@@ -7,6 +7,9 @@ use hawkeye_policy::ProcessId;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+/// No slice is shorter, or nothing would get done where memory is looked at all the time.
+const SHORTEST_SLICE: Duration = Duration::from_millis(1);
+
 /// A look at the sizes of all processes, under way.
 #[derive(Debug)]
 pub(super) struct Look {
@@ -23,6 +26,14 @@ impl<M: Machine> Manager<M> {
         under_way.map_or(self.next_look, |again| again.min(self.next_look))
     }
 
+    /// When a slice that begins now ends: at the next look at memory, if that is due before.
+    pub(super) fn slice_end(&self) -> Duration {
+        let now = self.machine.now();
+        let due = self.guard.next_look().unwrap_or(Duration::MAX);
+        let due = due.min(self.next_look).max(now + SHORTEST_SLICE);
+        due.min(now + SLICE)
+    }
+
     /// Begins a look: memory comes first, the sizes of processes follow in slices.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK_EVERY;
@@ -37,7 +48,8 @@ impl<M: Machine> Manager<M> {
         self.journal.retain_processes(is_there);
         self.viewing.retain_processes(is_there);
         self.fault_sizes.retain(|process, _| is_there(*process));
-        self.look = Some(Look {
+        // One that takes longer than the time between two is not begun anew.
+        self.look.get_or_insert_with(|| Look {
             rest: self.processes.iter().copied().collect(),
             sum: FootprintPoint {
                 at_s: now.as_secs_f64(),
@@ -58,7 +70,7 @@ impl<M: Machine> Manager<M> {
         let Some(mut look) = self.look.take() else {
             return;
         };
-        let until = now + SLICE;
+        let until = self.slice_end();
         while let Some(&process) = look.rest.front() {
             if self.machine.now() >= until {
                 look.again_at = now;

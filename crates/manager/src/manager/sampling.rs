@@ -1,7 +1,7 @@
 //! When to sample, and what to do with a sample.
 
+use super::Manager;
 use super::slowdown::Slowdowns;
-use super::{Manager, SLICE};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, Progress};
 use crate::settings::Settings;
@@ -229,6 +229,13 @@ impl Sampling {
 impl<M: Machine> Manager<M> {
     /// Opens, goes on with or closes a window if that is due.
     pub(super) fn sample(&mut self, now: Duration) {
+        if self.guard.in_danger() && !self.settings.measure_only {
+            // The program may not live to the end of the window.
+            let next = now + self.settings.window;
+            if self.sampling.abandon_window(next) {
+                self.machine.abandon_window();
+            }
+        }
         match &self.sampling.state {
             State::Idle { next } if now >= *next => self.begin_opening(now),
             State::Opening(Opening { again_at, .. }) if now >= *again_at => self.go_on_opening(now),
@@ -307,7 +314,7 @@ impl<M: Machine> Manager<M> {
         let State::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle) else {
             return;
         };
-        let until = now + SLICE;
+        let until = self.slice_end();
         let needs = self.policy.needs();
         while let Some(&process) = opening.rest.front() {
             if self.machine.now() >= until {
@@ -394,7 +401,7 @@ impl<M: Machine> Manager<M> {
         // Who has waited longest comes first, or the last of many would never be looked at.
         due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
-        let slice_ends = now + SLICE;
+        let slice_ends = self.slice_end();
         for (process, at) in due {
             // Others wait for us too: the next step goes on.
             if self.machine.now() >= slice_ends {
@@ -456,7 +463,7 @@ impl<M: Machine> Manager<M> {
         let State::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle) else {
             return;
         };
-        let until = self.machine.now().max(now) + SLICE;
+        let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         while let Some(&process) = reading.rest.front() {
             if self.machine.now() >= until {
@@ -578,13 +585,6 @@ impl<M: Machine> Manager<M> {
         if self.settings.measure_only {
             return;
         }
-        if self.guard.in_danger() {
-            // The program may not live to the end of the window.
-            let next = now + self.settings.window;
-            if self.sampling.abandon_window(next) {
-                self.machine.abandon_window();
-            }
-        }
         let wait = self.cpu.exhausted(now) && !self.guard.in_danger();
         if self.sampling.in_window() || wait {
             return;
@@ -608,7 +608,7 @@ impl<M: Machine> Manager<M> {
         let Some(mut listing) = self.listing.take_if(|listing| listing.again_at <= now) else {
             return;
         };
-        let until = now + SLICE;
+        let until = self.slice_end();
         let mut observation = Observation {
             at: now,
             ..Observation::default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Memory is looked at this often at the least, and at the most.
 pub(super) const SELDOM: Duration = Duration::from_secs(1);
-pub(super) const OFTEN: Duration = Duration::from_millis(50);
+pub(super) const OFTEN: Duration = Duration::from_millis(40);
 /// What one thread can fill at the most: clearing huge pages, in bytes per second.
 const FASTEST_FILL: f64 = 4e9;
 /// Looking takes at most this share of one core.

@@ -12,8 +12,12 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         (Some(held), _) => format!("promotion held: {held}"),
         (None, _) => "promotion goes on".to_owned(),
     };
+    let stuck = match manager.not_answering {
+        0 => String::new(),
+        some => format!(", {some} not answering"),
+    };
     let first = format!(
-        "hawkeye {}, policy {}, up {}; {} managed; {:.1} % of a core",
+        "hawkeye {}, policy {}, up {}; {} managed{stuck}; {:.1} % of a core",
         manager.version,
         manager.policy,
         words::duration(manager.uptime_s),

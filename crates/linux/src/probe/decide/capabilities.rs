@@ -44,9 +44,9 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
             ..checked(
                 "access bits",
                 &facts.access_bits,
-                "a child's bits cleared by clear_refs, read as clear, read as set after it read its memory",
+                "a child's bits cleared by MADV_COLD, read as clear, read as set after it read its memory",
                 "HawkEye's order: regions are ranked by DAMON's estimate or by population",
-                "CONFIG_PROC_PAGE_MONITOR and the page-table walk",
+                "process_madvise(MADV_COLD) (CAP_SYS_NICE) and the page-table walk",
             )
         },
         checked(

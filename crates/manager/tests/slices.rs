@@ -1,0 +1,282 @@
+//! However large or many the processes are, memory is looked at in time. The machine is a script: its
+//! time passes only by the work that it is asked for.
+
+use hawkeye_manager::{
+    Footprint, Machine, MachineError, Manager, Progress, Promoted, Recovered, Settings, Wake,
+    ZeroScan,
+};
+use hawkeye_policy::{
+    MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    Scope, policies,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+const TOTAL_BYTES: u64 = 16 << 30;
+/// What one call does before it looks at the time: one run of a BPF program.
+const CALL: Duration = Duration::from_micros(500);
+
+/// A machine whose processes each take a while to clear, read and list.
+struct Scripted {
+    now: Duration,
+    processes: Vec<ProcessId>,
+    /// Work for each process, of each kind.
+    work: Duration,
+    left: HashMap<(&'static str, ProcessId), Duration>,
+    /// From then on memory fills.
+    filling_from: Duration,
+    /// When memory was looked at.
+    looks: Vec<Duration>,
+    first_listing: Option<Duration>,
+    abandoned: bool,
+    cleared: usize,
+}
+
+impl Scripted {
+    fn new(processes: u32, work: Duration) -> Self {
+        let process = |pid| ProcessId {
+            pid,
+            start_ticks: 1,
+        };
+        Self {
+            now: Duration::ZERO,
+            processes: (1..=processes).map(process).collect(),
+            work,
+            left: HashMap::new(),
+            filling_from: Duration::MAX,
+            looks: Vec::new(),
+            first_listing: None,
+            abandoned: false,
+            cleared: 0,
+        }
+    }
+
+    /// Works until `until`, a call at a time; whether all is done.
+    fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
+        let work = self.work;
+        let left = self.left.entry((kind, process)).or_insert(work);
+        while !left.is_zero() {
+            let call = CALL.min(*left);
+            *left -= call;
+            self.now += call;
+            if self.now >= until && !left.is_zero() {
+                return false;
+            }
+        }
+        self.left.remove(&(kind, process));
+        true
+    }
+
+    fn progress<T>(&self, done: bool, what: impl FnOnce() -> T) -> Progress<T> {
+        if done {
+            Progress::Done(what())
+        } else {
+            Progress::Unfinished { again_at: self.now }
+        }
+    }
+
+    /// Little is free from the start: a program could fill it within a tenth of a second.
+    fn memory_now(&self) -> MemoryUse {
+        let free = TOTAL_BYTES / 50;
+        let filled = self.now.saturating_sub(self.filling_from).as_secs_f64() * 1e9;
+        MemoryUse {
+            used_bytes: TOTAL_BYTES - free + (filled as u64).min(free),
+            total_bytes: TOTAL_BYTES,
+        }
+    }
+
+    /// The longest time in which nothing was looked at.
+    fn longest_gap(&self) -> Duration {
+        let gaps = self.looks.windows(2).map(|pair| pair[1] - pair[0]);
+        gaps.max().unwrap_or_default()
+    }
+}
+
+impl Machine for Scripted {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> Wake {
+        self.now = self.now.max(deadline);
+        Wake::Deadline
+    }
+
+    fn processes(&mut self) -> Vec<ProcessId> {
+        self.processes.clone()
+    }
+
+    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+        self.looks.push(self.now);
+        Ok(MemoryState {
+            machine: self.memory_now(),
+            groups: Vec::new(),
+            pressure_percent: Some(0.0),
+            fmfi: None,
+        })
+    }
+
+    fn memory_use(&mut self, _scope: &Scope) -> Result<MemoryUse, MachineError> {
+        self.looks.push(self.now);
+        Ok(self.memory_now())
+    }
+
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let done = self.work("clear", process, until);
+        self.cleared += usize::from(done);
+        Ok(self.progress(done, || ()))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        let done = self.work("read", process, until);
+        Ok(self.progress(done, || ProcessSample::population(process, Vec::new())))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        if self.now >= self.filling_from {
+            self.first_listing.get_or_insert(self.now);
+        }
+        let done = self.work("list", process, until);
+        Ok(self.progress(done, Vec::new))
+    }
+
+    fn abandon_window(&mut self) {
+        self.abandoned = true;
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn promote(
+        &mut self,
+        _process: ProcessId,
+        _region: RegionAddr,
+        _order: PageOrder,
+        _expected_present: u16,
+    ) -> Result<Promoted, MachineError> {
+        Ok(Promoted::NotCandidate)
+    }
+
+    fn scan_zeros(
+        &mut self,
+        _process: ProcessId,
+        _region: RegionAddr,
+        _enough: u16,
+    ) -> Result<ZeroScan, MachineError> {
+        Ok(ZeroScan {
+            zero_pages: 0,
+            took: Duration::ZERO,
+        })
+    }
+
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        _region: RegionAddr,
+    ) -> Result<Recovered, MachineError> {
+        Err(MachineError::Gone(process))
+    }
+
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        // Huge pages alone are counted: far cheaper than to read all.
+        let work = self.work;
+        self.work = work / 100;
+        let done = self.work("measure", process, until);
+        self.work = work;
+        Ok(self.progress(done, || Footprint {
+            rss_bytes: 1 << 30,
+            huge_bytes: 0,
+        }))
+    }
+
+    fn manager_cpu(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn longest_call(&self) -> Duration {
+        CALL
+    }
+}
+
+fn manager(machine: Scripted) -> Manager<Scripted> {
+    let settings = Settings {
+        period: Duration::from_secs(5),
+        window: Duration::from_millis(100),
+        ..Settings::default()
+    };
+    let policy = policies::by_name("hawkeye-g", &policies::PolicySettings::default());
+    Manager::new(machine, policy.expect("exists"), settings).expect("valid")
+}
+
+/// One process of 1 TiB: 524,288 regions, each read in 1 us and cleared in 15 us.
+#[test]
+fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
+    let mut manager = manager(Scripted::new(1, Duration::from_micros(524_288 * 16)));
+    while manager.machine().cleared == 0 && manager.machine().now < Duration::from_secs(60) {
+        manager.step();
+        // In the middle of the clear.
+        if manager.machine().now > Duration::from_secs(4) {
+            break;
+        }
+    }
+    assert_eq!(manager.machine().cleared, 0, "the window is still opening");
+    let from = manager.machine().now;
+    manager.machine_mut().filling_from = from;
+    while manager.machine().first_listing.is_none() {
+        manager.step();
+        assert!(manager.machine().now < from + Duration::from_secs(2));
+    }
+    let machine = manager.machine();
+    let reaction = machine.first_listing.unwrap_or_default() - from;
+    assert!(machine.abandoned, "the window is given up");
+    println!(
+        "reaction {reaction:?}, longest gap {:?}",
+        machine.longest_gap()
+    );
+    assert!(reaction <= 50 * MS, "{reaction:?}");
+    assert!(
+        machine.longest_gap() <= 50 * MS,
+        "{:?}",
+        machine.longest_gap()
+    );
+}
+
+#[test]
+fn a_thousand_processes_hold_no_look_up() {
+    let mut manager = manager(Scripted::new(1000, 2 * MS));
+    // Every step takes time, or waits for some.
+    for _ in 0..100_000 {
+        manager.step();
+    }
+    let machine = manager.machine();
+    assert!(
+        machine.cleared >= 1000,
+        "all were cleared: {}",
+        machine.cleared
+    );
+    println!("longest gap {:?}", machine.longest_gap());
+    assert!(
+        machine.longest_gap() <= 50 * MS,
+        "{:?}",
+        machine.longest_gap()
+    );
+}
