@@ -296,12 +296,12 @@ fn what_is_nearly_full_is_looked_at_in_between() -> Result<(), SettingError> {
     };
     let _ = guard.assess(ms(0), &state);
     let scope = Scope::Group("/a".to_owned());
-    assert_eq!(guard.next_look(), Some(ms(50)));
-    assert_eq!(guard.due(ms(49)), []);
-    assert_eq!(guard.due(ms(50)), std::slice::from_ref(&scope));
-    guard.note_use(ms(50), &scope, gib(2000));
+    assert_eq!(guard.next_look(), Some(ms(40)));
+    assert_eq!(guard.due(ms(39)), []);
+    assert_eq!(guard.due(ms(40)), std::slice::from_ref(&scope));
+    guard.note_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
-    assert_eq!(guard.next_look(), Some(ms(100)));
+    assert_eq!(guard.next_look(), Some(ms(80)));
     guard.lose_sight();
     assert_eq!(guard.next_look(), None);
     Ok(())
