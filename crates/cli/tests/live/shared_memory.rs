@@ -195,6 +195,8 @@ fn merged_pages_stay_merged() {
     // 32,768 pages of 1,024 contents; chains of 256 pages each keep one.
     let merged = || Ksm::pages_sharing() >= 31_000;
     assert!(until(Duration::from_secs(60), merged));
+    // Otherwise it merges at once again what a promotion has copied.
+    fs::write(Ksm::path("run"), "0").expect("KSM stops");
     let (_control, control_pid) = workload("random --mib 32 --pages base --quiet");
     let before = Ksm::pages_sharing();
     let manager = Manager::of(&machine, "hawkeye-g", &[pid, control_pid]);
