@@ -200,8 +200,7 @@ impl PageTables {
 
     /// All mappings of the process, in address order. Empty for one without an address space.
     ///
-    /// Takes the process's `mmap_lock`: a program that must not wait for it uses
-    /// [`Self::mappings_by`].
+    /// Takes the process's `mmap_lock`, and waits for it.
     pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
         self.mappings_by(target, run)
     }

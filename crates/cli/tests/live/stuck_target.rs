@@ -1,4 +1,4 @@
-//! A process whose `mmap_lock` is held for good: every other process is managed as before.
+//! A process that holds its `mmap_lock` for good: every other process is managed as before.
 
 use crate::common::{DEADLINE, figure, huge_bytes, machine, signal, until, wait};
 use crate::daemon::{Daemon, NAME};

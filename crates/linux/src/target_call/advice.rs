@@ -116,6 +116,7 @@ impl TargetCalls {
         let mut zero = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let request = Request::ReadMemory {
+                process: process.fd(),
                 pid: process.id.pid,
                 address: region.start() + u64::from(first) * BASE_PAGE_BYTES,
                 length: usize::from(PAGES_PER_CALL) * BASE_PAGE_BYTES as usize,

@@ -140,8 +140,8 @@ fn perform(
     match request.kind {
         ADVISE => (advise(request, descriptor, usual), 0),
         ITERATE => (iterate(descriptor), 0),
-        READ_FILE => with_data(read_file(request, data)),
-        READ_MEMORY => with_data(read_memory(request, data)),
+        READ_FILE => with_data(read_file(request, None, data)),
+        READ_MEMORY => with_data(read_file(request, Some(descriptor), data)),
         _ => (-i64::from(libc::EINVAL), 0),
     }
 }
@@ -223,46 +223,40 @@ fn iterate(link: i32) -> i64 {
     result
 }
 
-fn read_file(request: &RawRequest, data: &mut [u8; MAX_DATA]) -> i64 {
+/// Reads a file. With a pidfd the file is one of that process, and read only if the process was alive
+/// after it was opened: then it is no other's that has got the same pid.
+fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DATA]) -> i64 {
     if request.path.last() != Some(&0) {
         return -i64::from(libc::ENAMETOOLONG);
     }
     let length = (request.length as usize).min(MAX_DATA);
     // SAFETY: the path ends with a zero; the buffer is ours and at least `length` bytes long.
     unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::open(request.path.as_ptr().cast(), flags);
         if file < 0 {
             return -errno();
         }
         let buffer = data.as_mut_ptr().cast::<c_void>();
-        let read = outcome(libc::pread(file, buffer, length, request.offset as i64) as i64);
+        let read = if process.is_some_and(has_ended) {
+            -i64::from(libc::ESRCH)
+        } else {
+            outcome(libc::pread(file, buffer, length, request.offset as i64) as i64)
+        };
         libc::close(file);
         read
     }
 }
 
-fn read_memory(request: &RawRequest, data: &mut [u8; MAX_DATA]) -> i64 {
-    let length = (request.length as usize).min(MAX_DATA);
-    let local = libc::iovec {
-        iov_base: data.as_mut_ptr().cast::<c_void>(),
-        iov_len: length,
+/// Whether the process of a pidfd has ended.
+fn has_ended(process: i32) -> bool {
+    let mut ended = libc::pollfd {
+        fd: process,
+        events: libc::POLLIN,
+        revents: 0,
     };
-    let remote = libc::iovec {
-        iov_base: request.offset as *mut c_void,
-        iov_len: length,
-    };
-    // SAFETY: the local buffer is ours and `length` bytes long; the remote address is the target's.
-    outcome(unsafe {
-        libc::process_vm_readv(
-            request.pid as i32,
-            &raw const local,
-            1,
-            &raw const remote,
-            1,
-            0,
-        )
-    } as i64)
+    // SAFETY: the one entry is ours and lives through the call.
+    unsafe { libc::poll(&raw mut ended, 1, 0) != 0 }
 }
 
 /// How a thread is scheduled.

@@ -42,8 +42,11 @@ pub enum Request<'a> {
         /// At most that many bytes, up to 64 KiB.
         length: usize,
     },
-    /// Reads memory of a process (`process_vm_readv`), which faults it in.
+    /// Reads memory of a process through `/proc/PID/mem`, which faults it in. Another process that has
+    /// got the same pid meanwhile is not reached.
     ReadMemory {
+        /// Its pidfd.
+        process: BorrowedFd<'a>,
         /// Its pid.
         pid: u32,
         /// Where.
@@ -81,8 +84,6 @@ pub(super) struct RawRequest {
     pub advice: i32,
     pub unpreempted: u32,
     pub ranges: u32,
-    pub pid: u32,
-    pub pad: u32,
     pub offset: u64,
     pub length: u64,
     pub path: [u8; MAX_PATH],
@@ -106,8 +107,6 @@ impl RawRequest {
         advice: 0,
         unpreempted: 0,
         ranges: 0,
-        pid: 0,
-        pad: 0,
         offset: 0,
         length: 0,
         path: [0; MAX_PATH],
@@ -155,12 +154,16 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Res
             (raw.kind, raw.offset, raw.length) = (READ_FILE, offset, length as u64);
         }
         Request::ReadMemory {
+            process,
             pid,
             address,
             length,
         } => {
-            (raw.kind, raw.pid) = (READ_MEMORY, pid);
+            let path = format!("/proc/{pid}/mem");
+            raw.path[..path.len()].copy_from_slice(path.as_bytes());
+            raw.kind = READ_MEMORY;
             (raw.offset, raw.length) = (address, length as u64);
+            passed = Some(process.as_raw_fd());
         }
     }
     // SAFETY: the struct has no padding, so that all its bytes are initialised.

@@ -1,18 +1,23 @@
 use super::*;
 use crate::process::ProcessHandle;
 use hawkeye_policy::ProcessId;
-use std::os::fd::FromRawFd;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn own_word() -> (Box<u64>, Request<'static>) {
-    let word = Box::new(0x1234_5678_9abc_def0_u64);
-    let request = Request::ReadMemory {
-        pid: std::process::id(),
-        address: (&raw const *word) as u64,
+fn own() -> ProcessHandle {
+    ProcessHandle::open(std::process::id()).expect("we are here")
+}
+
+static WORD: u64 = 0x1234_5678_9abc_def0;
+
+/// Reads [`WORD`].
+fn word(own: &ProcessHandle) -> Request<'_> {
+    Request::ReadMemory {
+        process: own.fd(),
+        pid: own.id.pid,
+        address: &raw const WORD as u64,
         length: 8,
-    };
-    (word, request)
+    }
 }
 
 fn answered(caller: &mut TargetCaller, request: &Request<'_>) -> Answer {
@@ -23,10 +28,9 @@ fn answered(caller: &mut TargetCaller, request: &Request<'_>) -> Answer {
 #[test]
 fn a_helper_reads_memory_and_files() {
     let mut caller = TargetCaller::start().expect("starts");
-    let (word, request) = own_word();
-    let answer = answered(&mut caller, &request);
+    let answer = answered(&mut caller, &word(&own()));
     assert_eq!(answer.result, Ok(8));
-    assert_eq!(answer.data, word.to_ne_bytes());
+    assert_eq!(answer.data, WORD.to_ne_bytes());
     let request = Request::ReadFile {
         path: "/proc/self/comm",
         offset: 0,
@@ -45,8 +49,7 @@ fn a_helper_reads_memory_and_files() {
 #[test]
 fn a_helper_keeps_nothing_open_but_its_socket() {
     let mut caller = TargetCaller::start().expect("starts");
-    let (_word, request) = own_word();
-    answered(&mut caller, &request);
+    answered(&mut caller, &word(&own()));
     let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("it is there");
     assert_eq!(open.count(), 1);
 }
@@ -66,52 +69,35 @@ fn what_the_kernel_refuses_is_said() {
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
-/// Memory whose first touch waits until this test answers it, as a stuck target keeps a call waiting.
-struct Unanswerable {
-    memory: *mut libc::c_void,
-    fault: OwnedFd,
+/// A file that can't be opened until this test writes to it, as a stuck target keeps a call waiting.
+struct Unanswered {
+    path: String,
 }
 
-const PAGE: usize = 4096;
-
-impl Unanswerable {
-    /// `None` where this kernel or user has no userfaultfd.
-    fn new() -> Option<Self> {
-        const API: libc::c_ulong = 0xc018_aa3f;
-        const REGISTER: libc::c_ulong = 0xc020_aa00;
-        // SAFETY: a new mapping and a new descriptor; the arrays have the layout and size of what
-        // the kernel expects (struct uffdio_api, uffdio_register).
-        unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let memory = libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0);
-            let fault = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
-            if memory == libc::MAP_FAILED || fault < 0 {
-                return None;
-            }
-            let fault = OwnedFd::from_raw_fd(fault as i32);
-            let mut api = [0xaa_u64, 0, 0];
-            let mut register = [memory as u64, PAGE as u64, 1, 0];
-            let done = libc::ioctl(fault.as_raw_fd(), API, api.as_mut_ptr()) == 0
-                && libc::ioctl(fault.as_raw_fd(), REGISTER, register.as_mut_ptr()) == 0;
-            done.then_some(Self { memory, fault })
-        }
+impl Unanswered {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("hawkeye-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let path = path.to_str().expect("a plain name").to_owned();
+        Self { path }
     }
 
-    fn read(&self) -> Request<'static> {
-        Request::ReadMemory {
-            pid: std::process::id(),
-            address: self.memory as u64,
+    fn read(&self) -> Request<'_> {
+        Request::ReadFile {
+            path: &self.path,
+            offset: 0,
             length: 8,
         }
     }
 
     fn resolve(&self) {
-        const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
-        let mut page = [self.memory as u64, PAGE as u64, 0, 0];
-        // SAFETY: as above (struct uffdio_zeropage).
-        let done = unsafe { libc::ioctl(self.fault.as_raw_fd(), ZEROPAGE, page.as_mut_ptr()) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        std::fs::write(&self.path, b"").expect("the helper waits for this");
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -124,14 +110,12 @@ fn process(pid: u32) -> ProcessId {
 
 #[test]
 fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
-    let Some(memory) = Unanswerable::new() else {
-        eprintln!("skipped: no userfaultfd here");
-        return;
-    };
+    let file = Unanswered::new();
     let mut calls = TargetCalls::default();
-    let (_word, easy) = own_word();
+    let own = own();
+    let easy = word(&own);
     let (stuck, other) = (process(7), process(8));
-    let refused = calls.make(stuck, "reading", &memory.read());
+    let refused = calls.make(stuck, "reading", &file.read());
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     // It gets no other call, and the others do.
     let refused = calls.make(stuck, "reading", &easy);
@@ -140,7 +124,7 @@ fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
     let unanswered: Vec<_> = calls.unanswered().iter().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
     assert_eq!(calls.finished(), []);
-    memory.resolve();
+    file.resolve();
     let deadline = Instant::now() + LONG;
     let late = loop {
         match calls.finished().pop() {
@@ -150,14 +134,16 @@ fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
         std::thread::sleep(Duration::from_millis(1));
     };
     let answer = late.answer.expect("the helper is alive");
-    assert_eq!((late.process, answer.result), (stuck, Ok(8)));
+    // A pipe has no places to read from.
+    assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
     assert!(calls.make(stuck, "reading", &easy).is_ok());
 }
 
 #[test]
 fn one_helper_is_enough_for_targets_that_answer() {
     let mut calls = TargetCalls::default();
-    let (_word, easy) = own_word();
+    let own = own();
+    let easy = word(&own);
     for _ in 0..100 {
         calls
             .make(process(7), "reading", &easy)
@@ -170,10 +156,27 @@ fn one_helper_is_enough_for_targets_that_answer() {
 #[test]
 fn one_that_was_killed_is_replaced() {
     let mut calls = TargetCalls::default();
-    let (_word, easy) = own_word();
+    let own = own();
+    let easy = word(&own);
     calls.prepare().expect("starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("it is there");
     assert!(calls.make(process(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_read() {
+    let mut child = std::process::Command::new("true").spawn().expect("starts");
+    let handle = ProcessHandle::of_child(child.id()).expect("it is ours");
+    child.wait().expect("ends");
+    // As if another had got its pid.
+    let request = Request::ReadMemory {
+        process: handle.fd(),
+        pid: std::process::id(),
+        address: &raw const WORD as u64,
+        length: 8,
+    };
+    let mut caller = TargetCaller::start().expect("starts");
+    assert_eq!(answered(&mut caller, &request).result, Err(Errno::ESRCH));
 }
