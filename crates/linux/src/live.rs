@@ -442,6 +442,10 @@ impl Machine for LinuxMachine {
         let (result, took) = self.calls.collapse(&member.handle, region);
         match result {
             Err(LinuxError::NotAnswering(_)) => {
+                if !self.calls.is_unanswered(process) {
+                    // Too many others do not answer: no call was made.
+                    return Err(MachineError::NotAnswering(process));
+                }
                 self.promoting.insert(process, region);
                 Ok(Promoted::Pending)
             }
