@@ -1,5 +1,6 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
+use crate::process::age;
 use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
 use std::collections::HashMap;
@@ -37,11 +38,12 @@ pub fn memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
 #[derive(Debug, Default)]
 pub struct Groups {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
-    /// The cgroup of each process, and when that was read.
+    /// The cgroup of each process, and until when that is taken to be so.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
 }
 
-/// A process that was moved to another cgroup is noticed after this time.
+/// A process that was moved to another cgroup is noticed after this time, or after its own age where
+/// that is less: most are moved right after their start.
 const HOME_AGE: Duration = Duration::from_secs(5);
 
 impl Groups {
@@ -59,7 +61,7 @@ impl Groups {
         let Some((version, _)) = self.hierarchy else {
             return Vec::new();
         };
-        self.find_homes(now, processes, |pid| home(version, pid));
+        self.find_homes(now, processes, age, |pid| home(version, pid));
         let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
@@ -101,14 +103,14 @@ impl Groups {
         &mut self,
         now: Duration,
         processes: &[ProcessId],
+        age: impl Fn(ProcessId) -> Duration,
         home: impl Fn(u32) -> Option<PathBuf>,
     ) {
         let mut before = std::mem::take(&mut self.homes);
         for process in processes {
-            let known = before
-                .remove(process)
-                .filter(|(_, read_at)| now < *read_at + HOME_AGE);
-            if let Some(found) = known.or_else(|| Some((home(process.pid)?, now))) {
+            let known = before.remove(process).filter(|(_, until)| now < *until);
+            let until = || now + HOME_AGE.min(age(*process));
+            if let Some(found) = known.or_else(|| Some((home(process.pid)?, until()))) {
                 self.homes.insert(*process, found);
             }
         }
@@ -317,7 +319,7 @@ mod tests {
             homes: HashMap::new(),
         };
         for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
-            let home = (PathBuf::from(home), Duration::ZERO);
+            let home = (PathBuf::from(home), Duration::from_secs(10));
             groups.homes.insert(process(pid), home);
         }
         let all = [1, 2, 3, 4].map(process);
@@ -346,16 +348,27 @@ mod tests {
     fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
         let mut groups = Groups::default();
         let at = Duration::from_secs;
+        let old = |_| at(60);
         let path = |groups: &Groups, pid| Some(groups.homes.get(&process(pid))?.0.clone());
-        groups.find_homes(at(0), &[process(1)], |_| Some("/a".into()));
+        groups.find_homes(at(0), &[process(1)], old, |_| Some("/a".into()));
         let moved = |_| Some("/b".into());
-        groups.find_homes(at(4), &[process(1), process(2)], moved);
+        groups.find_homes(at(4), &[process(1), process(2)], old, moved);
         assert_eq!(path(&groups, 1), Some("/a".into()));
         assert_eq!(path(&groups, 2), Some("/b".into()));
-        groups.find_homes(at(5), &[process(1)], moved);
+        groups.find_homes(at(5), &[process(1)], old, moved);
         assert_eq!(path(&groups, 1), Some("/b".into()));
         assert_eq!(path(&groups, 2), None);
-        groups.find_homes(at(20), &[process(1)], |_| None);
+        groups.find_homes(at(20), &[process(1)], old, |_| None);
         assert_eq!(path(&groups, 1), None);
+    }
+    #[test]
+    fn a_process_that_has_just_started_is_looked_for_again_soon() {
+        let mut groups = Groups::default();
+        let ms = Duration::from_millis;
+        groups.find_homes(ms(0), &[process(1)], |_| ms(2), |_| Some("/".into()));
+        groups.find_homes(ms(1), &[process(1)], |_| ms(3), |_| Some("/a".into()));
+        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/"));
+        groups.find_homes(ms(2), &[process(1)], |_| ms(4), |_| Some("/a".into()));
+        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/a"));
     }
 }
