@@ -17,7 +17,6 @@ fn locked_memory_is_not_taken_for_hot() {
     }
     let tables = PageTables::load().expect("loads");
     let mut calls = TargetCalls::default();
-    // Before there is memory: what its fork shares is not cleared.
     calls.prepare().expect("starts");
     let length = NonZeroUsize::new(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("not 0");
     let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -42,6 +41,8 @@ fn locked_memory_is_not_taken_for_hot() {
         // SAFETY: advice about the mapping made above.
         unsafe { madvise(first, (REGIONS * HUGE_PAGE_BYTES) as usize, advice) }.expect("advises");
     };
+    // Other tests fork meanwhile, and what a fork shares is not cleared.
+    advise(MmapAdvise::MADV_DONTFORK);
     advise(MmapAdvise::MADV_NOHUGEPAGE);
     write(0..REGIONS);
     advise(MmapAdvise::MADV_HUGEPAGE);
