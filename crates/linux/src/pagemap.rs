@@ -1,8 +1,7 @@
-//! Population and page contents without BPF: `/proc/PID/pagemap`, `/proc/PID/smaps` and remote reads.
+//! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
 use crate::error::LinuxError;
 use crate::mappings::Mapping;
-use crate::process::{ProcessHandle, ProcessMemory};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
@@ -243,36 +242,6 @@ impl Entry {
     pub fn is_write_protected(self) -> bool {
         self.0 & WRITE_PROTECTED != 0
     }
-}
-
-/// Indices of the zero-filled base pages of a region, up to `enough` of them, by copying its contents.
-pub fn zero_pages(
-    process: &ProcessHandle,
-    region: RegionAddr,
-    enough: u16,
-) -> Result<Vec<u16>, LinuxError> {
-    let memory = ProcessMemory::open(process)?;
-    let mut zero = Vec::new();
-    let mut page = [0u8; BASE_PAGE_BYTES as usize];
-    for index in 0..PAGES_PER_REGION {
-        let start = region.start() + u64::from(index) * BASE_PAGE_BYTES;
-        let mut clean = true;
-        // The first bytes mostly show that a page is in use.
-        for part in [0..64, 64..page.len()] {
-            memory.read(start + part.start as u64, &mut page[part.clone()])?;
-            if page[part].iter().any(|&byte| byte != 0) {
-                clean = false;
-                break;
-            }
-        }
-        if clean {
-            zero.push(index);
-            if zero.len() >= usize::from(enough) {
-                break;
-            }
-        }
-    }
-    Ok(zero)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Calls that take a target's locks, made by a helper process.
 //!
 //! A target can hold its `mmap_lock` for as long as it likes (a read of its own memory from a file
-//! system that never answers). `process_madvise` and `process_vm_readv` then wait in the kernel, and
-//! no signal ends that wait. A thread in such a wait keeps its whole process from ending, so the
+//! system that never answers). `process_madvise` then waits in the kernel, and no signal ends that wait. A thread in such a wait keeps its whole process from ending, so the
 //! calls are made by a process of their own: the manager waits for the answer up to a deadline, and
 //! leaves the helper behind if none comes.
 

@@ -198,9 +198,7 @@ fn clear(
             .take(CLEARED_PER_CALL)
             .map(|r| r.region)
             .collect();
-        let (done, _) = calls.clear_accessed(&member.handle, &slice)?;
-        // The first that can't be (unmapped or locked meanwhile) is passed over.
-        start.cleared += if done == slice.len() { done } else { done + 1 };
+        start.cleared += calls.clear_accessed(&member.handle, &slice)?.passed;
     }
     Ok(true)
 }

@@ -6,7 +6,7 @@ use crate::error::LinuxError;
 use crate::mappings;
 use crate::page_tables::{Detail, Marks, PageTables, Target};
 use crate::process;
-use crate::target_call::{CLEARED_PER_CALL, TargetCalls};
+use crate::target_call::TargetCalls;
 use crate::unpreempted::unpreempted;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
@@ -419,20 +419,14 @@ fn clear(
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
-        let (done, answer) = unpreempted(|| calls.clear_accessed(&member.handle, rest))?;
-        if let Some(answer) = answer {
-            for (n, region) in rest.iter().take(done).enumerate() {
-                let part = (n as f64 + 0.5) / done.max(1) as f64;
+        let found = unpreempted(|| calls.clear_accessed(&member.handle, rest))?;
+        if let Some(answer) = found.answer {
+            for (n, region) in rest.iter().take(found.done).enumerate() {
+                let part = (n as f64 + 0.5) / found.done.max(1) as f64;
                 cleared.push((*region, answer.began + answer.took.mul_f64(part)));
             }
         }
-        // The first that can't be (unmapped or locked meanwhile) is passed over: nothing to see in it.
-        let passed = if done == rest.len().min(CLEARED_PER_CALL) {
-            done
-        } else {
-            done + 1
-        };
-        rest = rest.get(passed..).unwrap_or(&[]);
+        rest = rest.get(found.passed..).unwrap_or(&[]);
     }
     if cleared.is_empty() {
         return Ok(None);

@@ -14,6 +14,17 @@ use std::time::{Duration, Instant};
 /// reading.
 pub(crate) const CLEARED_PER_CALL: usize = 16;
 
+/// What came of clearing some regions, in order.
+pub(crate) struct Cleared {
+    /// How many were cleared.
+    pub(crate) done: usize,
+    /// How many need not be tried again: the first that can't be cleared (unmapped or locked meanwhile)
+    /// is passed over.
+    pub(crate) passed: usize,
+    /// `None` where none could be cleared.
+    pub(crate) answer: Option<Answer>,
+}
+
 impl TargetCalls {
     fn advise(
         &mut self,
@@ -72,26 +83,30 @@ impl TargetCalls {
     }
 
     /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions together with their TLB entries
-    /// ([`crate::remote_advice::clear_accessed`]): how many, in order, and the answer.
+    /// ([`crate::remote_advice::clear_accessed`]).
     ///
     /// # Errors
-    /// As there, but for regions that can't be cleared (unmapped or locked meanwhile): none are.
+    /// As there, but for regions that can't be cleared.
     pub(crate) fn clear_accessed(
         &mut self,
         process: &ProcessHandle,
         regions: &[RegionAddr],
-    ) -> Result<(usize, Option<Answer>), LinuxError> {
+    ) -> Result<Cleared, LinuxError> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
-        match self.advise(process, "clearing access bits", MADV_COLD, &ranges) {
-            Ok(answer) => {
-                let bytes = answer.result.unwrap_or(0);
-                Ok(((bytes / HUGE_PAGE_BYTES) as usize, Some(answer)))
-            }
-            Err(error @ LinuxError::NotAnswering(_)) => Err(error),
-            Err(error) if error.is_gone() => Err(error),
-            Err(_) => Ok((0, None)),
-        }
+        let answer = match self.advise(process, "clearing access bits", MADV_COLD, &ranges) {
+            Ok(answer) => Some(answer),
+            Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
+            Err(error) if error.is_gone() => return Err(error),
+            Err(_) => None,
+        };
+        let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
+        let done = (bytes / HUGE_PAGE_BYTES) as usize;
+        Ok(Cleared {
+            done,
+            passed: if done == ranges.len() { done } else { done + 1 },
+            answer,
+        })
     }
 
     /// Runs a BPF iterator that takes a target's locks.

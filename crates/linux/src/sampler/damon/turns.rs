@@ -8,6 +8,7 @@ use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
 use crate::error::LinuxError;
 use crate::sampler::Slice;
+use crate::sampler::population::ASK_AGAIN;
 use crate::{mappings, pagemap};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::BTreeMap;
@@ -144,8 +145,6 @@ impl<T: Send + 'static> Task<T> {
 
 /// How long listing, setting up and the end of a window may each take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the loop does something else before it asks again.
-const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Default for DamonSampler {
     fn default() -> Self {
