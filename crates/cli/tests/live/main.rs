@@ -11,6 +11,7 @@ mod daemon;
 mod doctor;
 mod fault_ahead;
 mod fragment;
+mod ksm;
 mod observers;
 mod prezeroing;
 mod record;

@@ -1,6 +1,7 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
 use crate::common::{HAWKEYE, Machine, machine, until, workload};
+use crate::ksm::Ksm;
 use hawkeye_bench::test_skips::TestName;
 use hawkeye_bench::this_test;
 use hawkeye_bench::workload::{Request, Workload};
@@ -135,49 +136,6 @@ fn forked_workers_stay_small_under_hawkeye_g() {
 #[test]
 fn forked_workers_stay_small_under_ingens() {
     forked_workers_stay_small_under(this_test!(), "ingens");
-}
-
-/// KSM at work; as it was when dropped.
-struct Ksm(Vec<(&'static str, String)>);
-
-impl Ksm {
-    const FILES: [(&'static str, &'static str); 4] = [
-        ("use_zero_pages", "0"),
-        ("sleep_millisecs", "10"),
-        ("pages_to_scan", "20000"),
-        ("run", "1"),
-    ];
-
-    /// `None` where the kernel has no KSM.
-    fn start() -> Option<Self> {
-        let mut before = Vec::new();
-        for (file, value) in Self::FILES {
-            before.push((file, Self::read(file)?.to_string()));
-            fs::write(Self::path(file), value).ok()?;
-        }
-        Some(Self(before))
-    }
-
-    fn path(file: &str) -> String {
-        format!("/sys/kernel/mm/ksm/{file}")
-    }
-
-    fn read(file: &str) -> Option<u64> {
-        let text = fs::read_to_string(Self::path(file)).ok()?;
-        text.trim().parse().ok()
-    }
-
-    fn pages_sharing() -> u64 {
-        Self::read("pages_sharing").expect("KSM is there")
-    }
-}
-
-impl Drop for Ksm {
-    fn drop(&mut self) {
-        for (file, value) in self.0.iter().rev() {
-            let _ = fs::write(Self::path(file), value);
-        }
-    }
 }
 
 #[test]

@@ -3,10 +3,12 @@
 
 use crate::common::{Machine, machine, patience, signal, until};
 use crate::daemon::Daemon;
+use crate::ksm::Ksm;
 use hawkeye_bench::this_test;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -72,6 +74,8 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let daemon = Daemon::start_by(&machine, &config(85));
     let idle = Held::by(daemon.pid());
     let begun = Instant::now();
+    let ksm = Ksm::start();
+    let mut most_merged = 0;
     let mut stress = Stress::start(&machine, seconds);
     let warm_after = Duration::from_secs(seconds / 3).min(Duration::from_secs(600));
     let (mut warm, mut turns, mut turn) = (None, 0, Instant::now());
@@ -86,6 +90,9 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
         }
         if turn.elapsed() >= TURN {
             (turns, turn) = (turns + 1, Instant::now());
+            if ksm.is_some() {
+                most_merged = most_merged.max(Ksm::pages_sharing());
+            }
             let takes_back = turns % TURNS == 0;
             reload(&machine, &daemon, if takes_back { 2 } else { 85 });
         }
@@ -103,6 +110,7 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let status = daemon.status();
     let total = |name: &str| status["totals"][name].as_u64().unwrap_or(0);
     eprintln!("{seconds} s of stress-ng: {}", status["totals"]);
+    eprintln!("at most {most_merged} pages were merged");
     assert!(total("samples") > 0 && total("promoted") > 0, "{status}");
     let left = || daemon.status()["managed"] == 0;
     assert!(until(Duration::from_secs(30), left), "{status}");
@@ -139,7 +147,16 @@ impl Stress {
     fn start(machine: &Machine, seconds: u64) -> Self {
         let log = File::create(machine.state.join("stress-ng.log")).expect("a file");
         let words = format!("{STRESSORS} --verify --oomable --timeout {seconds}s");
-        let child = Command::new("stress-ng")
+        let mut command = Command::new("stress-ng");
+        // SAFETY: prctl is async-signal-safe and these arguments point nowhere.
+        unsafe {
+            command.pre_exec(|| {
+                // All its memory may be merged. Kernels before 6.4 cannot; there only what it advises itself is.
+                libc::prctl(libc::PR_SET_MEMORY_MERGE, 1, 0, 0, 0);
+                Ok(())
+            });
+        }
+        let child = command
             .args(words.split_whitespace())
             .arg("--temp-path")
             .arg(&machine.state)
