@@ -15,6 +15,12 @@ u64 calibration_highest_base;
 u64 magic;
 u64 magic_va;
 
+/*
+ * Where the half of the kernel begins with four levels. With five, the direct map ends before it
+ * (Documentation/arch/x86/x86_64/mm.rst).
+ */
+#define KERNEL_HALF_4 0xffff800000000000ull
+
 struct calibration {
 	u64 pgd;
 	u32 depth;
@@ -112,13 +118,13 @@ int calibrate(struct bpf_iter__task *ctx)
 	c.pgd = root_of(task);
 	if (!c.pgd)
 		return 0;
+	/*
+	 * Asked first, because walks with too few levels find no candidate right and go on to those
+	 * behind the direct map.
+	 */
+	c.depth = c.pgd >= KERNEL_HALF_4 ? 4 : 5;
 	/* Up to 64 TiB of physical memory. */
-	c.depth = 4;
 	bpf_loop(65538, try_base, &c, 0);
-	if (!direct_map) {
-		c.depth = 5;
-		bpf_loop(65538, try_base, &c, 0);
-	}
 	return 0;
 }
 
