@@ -51,7 +51,10 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
     let mut managed = || {
         // New rules, a new look.
         machine.set_rules(workloads_only(), selection);
-        let processes = machine.processes();
+        let processes = machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined");
         processes.iter().any(|p| p.pid == workload.pid())
     };
     // A process joins when it is a second old.

@@ -74,7 +74,12 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
 }
 
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
-    let listed = machine.processes().iter().any(|process| process.pid == pid);
+    let listed = machine
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")
+        .iter()
+        .any(|process| process.pid == pid);
     let view = machine.members().into_iter().find(|m| m.process.pid == pid);
     assert_eq!(view.is_some(), listed);
     view
@@ -117,23 +122,69 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert!(member(&mut machine, process.pid).is_none());
 }
 
+/// Each call admits at least one, however late it is, and says that more are to come.
+#[test]
+fn those_who_join_at_once_do_so_over_several_calls() {
+    let large = [start(80), start(80), start(80)];
+    sleep(Duration::from_millis(1500));
+    let (mut machine, _bell) = machine(workloads(Action::Include(Terms::default())));
+    let begun = Instant::now();
+    let mut most_at_once = 0;
+    let mut calls = 0;
+    let all = loop {
+        let before = machine.members().len();
+        let now = machine.now();
+        let listed = machine.processes(now).done();
+        most_at_once = most_at_once.max(machine.members().len() - before);
+        calls += 1;
+        if let Some(all) = listed {
+            break all;
+        }
+        assert!(begun.elapsed() < DEADLINE);
+    };
+    for workload in &large {
+        assert!(all.iter().any(|process| process.pid == workload.pid()));
+    }
+    assert_eq!(most_at_once, 1);
+    assert!(calls > 3, "{calls}");
+}
+
 #[test]
 fn no_more_than_so_many_are_managed_at_a_time() {
-    let (larger, large) = (start(120), start(90));
+    // A process that uses a whole core counts as if it had 8 times its memory.
+    let (larger, large) = (start(720), start(80));
     let usual = Action::Include(Terms::default());
     let (mut machine, _bell) = machine(workloads(usual));
     for pid in [larger.pid(), large.pid()] {
         assert!(joined(&mut machine, usual, pid).is_some());
     }
     machine.set_rules(workloads(Action::Exclude), Selection::default());
-    assert!(machine.processes().is_empty());
+    assert!(
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined")
+            .is_empty()
+    );
     let usual = Selection::default();
     let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
     machine.set_rules(workloads(Action::Include(Terms::default())), one);
-    assert_eq!(machine.processes().len(), 1);
+    assert_eq!(
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined")
+            .len(),
+        1
+    );
     let pids = [larger.pid(), large.pid()];
     assert!(
-        machine.processes().iter().all(|p| p.pid != pids[1]),
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined")
+            .iter()
+            .all(|p| p.pid != pids[1]),
         "the largest come first"
     );
 }

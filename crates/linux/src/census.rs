@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, fstatat};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process that a sweep came by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,16 @@ pub struct Census {
     proc: Dir,
     page_bytes: u64,
     ticks_per_s: f64,
+    unfinished: Option<Unfinished>,
+}
+
+/// A sweep that ran out of time.
+#[derive(Debug)]
+struct Unfinished {
+    least_bytes: u64,
+    processes: usize,
+    rest: std::vec::IntoIter<u32>,
+    large: Vec<(Stat, u64)>,
 }
 
 impl Census {
@@ -87,36 +97,62 @@ impl Census {
             proc,
             page_bytes: procfs::page_size(),
             ticks_per_s: procfs::ticks_per_second().max(1) as f64,
+            unfinished: None,
         })
     }
 
+    /// The next sweep begins with the first process.
+    pub fn give_up(&mut self) {
+        self.unfinished = None;
+    }
+
     /// Every process with at least `least_bytes` (over 0) of anonymous memory. Those that end meanwhile
-    /// are not among them, nor are kernel threads, which have none.
+    /// are not among them, nor are kernel threads, which have none. `None` where it was not done at the
+    /// deadline: the next call goes on with it.
     ///
     /// # Errors
     /// Processes can't be read at all at the moment (too many open files, say): nobody is known to have
-    /// gone.
-    pub fn sweep(&mut self, least_bytes: u64) -> Result<Sweep, LinuxError> {
+    /// gone, and the next sweep begins with the first process.
+    pub fn sweep(
+        &mut self,
+        least_bytes: u64,
+        deadline: Instant,
+    ) -> Result<Option<Sweep>, LinuxError> {
+        let mut sweep = match self.unfinished.take() {
+            Some(sweep) => sweep,
+            None => self.begin(least_bytes),
+        };
+        while let Some(pid) = sweep.rest.next() {
+            let bytes = unless_gone("reading /proc/PID/statm", self.anonymous_bytes(pid))?;
+            if let Some(anonymous_bytes) = bytes.filter(|bytes| *bytes >= sweep.least_bytes) {
+                if let Some(stat) = unless_gone("reading /proc/PID/stat", self.stat(pid))? {
+                    sweep.large.push((stat, anonymous_bytes));
+                }
+            }
+            if Instant::now() >= deadline {
+                self.unfinished = Some(sweep);
+                return Ok(None);
+            }
+        }
+        Ok(Some(Sweep {
+            processes: sweep.processes,
+            large: self.sightings(sweep.large),
+        }))
+    }
+
+    fn begin(&mut self, least_bytes: u64) -> Unfinished {
         let pids: Vec<u32> = self
             .proc
             .iter()
             .flatten()
             .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
             .collect();
-        let mut large = Vec::new();
-        for &pid in &pids {
-            let bytes = unless_gone("reading /proc/PID/statm", self.anonymous_bytes(pid))?;
-            let Some(anonymous_bytes) = bytes.filter(|bytes| *bytes >= least_bytes) else {
-                continue;
-            };
-            if let Some(stat) = unless_gone("reading /proc/PID/stat", self.stat(pid))? {
-                large.push((stat, anonymous_bytes));
-            }
-        }
-        Ok(Sweep {
+        Unfinished {
+            least_bytes,
             processes: pids.len(),
-            large: self.sightings(large),
-        })
+            rest: pids.into_iter(),
+            large: Vec::new(),
+        }
     }
 
     fn sightings(&self, large: Vec<(Stat, u64)>) -> Vec<Sighting> {
@@ -312,7 +348,7 @@ mod tests {
         let memory = vec![1u8; 16 << 20];
         let mut census = Census::open().expect("/proc is there");
         for _ in 0..2 {
-            let sweep = census.sweep(8 << 20).expect("it can be read");
+            let sweep = whole_sweep(&mut census, 8 << 20, Duration::from_secs(60));
             let is_own = |seen: &&Sighting| seen.process.pid == std::process::id();
             let own = sweep.large.iter().find(is_own).expect("is found");
             assert!(own.anonymous_bytes >= memory.len() as u64);
@@ -320,8 +356,32 @@ mod tests {
             assert!(own.process.start_ticks > 0);
             assert!(sweep.processes >= sweep.large.len());
         }
-        let nobody = census.sweep(u64::MAX).map(|sweep| sweep.large);
-        assert!(nobody.is_ok_and(|large| large.is_empty()));
+        let nobody = whole_sweep(&mut census, u64::MAX, Duration::from_secs(60));
+        assert!(nobody.large.is_empty());
+    }
+
+    fn whole_sweep(census: &mut Census, least_bytes: u64, slice: Duration) -> Sweep {
+        let slice = || census.sweep(least_bytes, Instant::now() + slice);
+        let mut slices = std::iter::repeat_with(slice);
+        let found = slices.find_map(|found| found.expect("it can be read"));
+        found.expect("it ends")
+    }
+
+    #[test]
+    fn a_sweep_without_time_looks_at_one_process_a_call() {
+        let _memory = vec![1u8; 16 << 20];
+        let mut census = Census::open().expect("/proc is there");
+        let mut calls = 0;
+        let sweep = loop {
+            calls += 1;
+            let found = census.sweep(8 << 20, Instant::now());
+            if let Some(sweep) = found.expect("it can be read") {
+                break sweep;
+            }
+        };
+        assert_eq!(calls, sweep.processes + 1);
+        let own = |seen: &Sighting| seen.process.pid == std::process::id();
+        assert!(sweep.large.iter().any(own));
     }
 
     fn seen(pid: u32, parent: u32, layout: u64) -> Stat {

@@ -220,12 +220,14 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn processes(&mut self) -> Vec<ProcessId> {
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
         let now = self.now();
+        let deadline = self.instant(until);
         let following = self.following.as_ref();
         let each = self.sampler.descriptors() + following.map_or(0, |_| FaultAhead::DESCRIPTORS);
-        self.members
-            .update(&mut self.scope, &self.sampler, each, now);
+        let updated = self
+            .members
+            .update(&mut self.scope, &self.sampler, each, now, deadline);
         let started = self.members.take_started();
         if let Some(notebook) = &mut self.notebook {
             let sizes = || self.sizing.seen(now).unwrap_or_default().sizes;
@@ -236,7 +238,10 @@ impl Machine for LinuxMachine {
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
-        self.members.order().to_vec()
+        match updated {
+            Slice::Done(()) => Progress::Done(self.members.order().to_vec()),
+            Slice::Unfinished(wait) => self.progress(Slice::Unfinished(wait)),
+        }
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {

@@ -1,21 +1,24 @@
 //! Who is under management: joining, staying, leaving.
 
+mod contest;
+
 use crate::bell::Bell;
 use crate::census::{Program, Sighting};
 use crate::error::LinuxError;
 use crate::identity::identify;
 use crate::process::{self, ProcessHandle};
-use crate::roster::{Roster, VERDICT_AGE};
-use crate::sampler::{Member, Sampler};
+use crate::roster::Roster;
+use crate::sampler::{Member, Sampler, Slice};
 use crate::user_names::UserNames;
+use contest::Contest;
 use hawkeye_manager::MachineError;
-use hawkeye_policy::ranking::{choose, user_share};
-use hawkeye_policy::{Contender, Identity, ProcessId, Rules, Selection, Terms};
+use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::iter;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Which processes are managed.
 pub enum Scope {
@@ -99,7 +102,13 @@ pub(crate) struct Membership {
     saw_thp_disabled: bool,
     /// Who has just become another program.
     started: Vec<ProcessId>,
+    /// Named processes that are still to join.
+    named: Option<Named>,
+    /// What is left to be done about the last sweep.
+    contest: Option<Contest>,
 }
+
+type Named = Box<dyn Iterator<Item = u32> + Send>;
 
 struct Joined {
     member: Member,
@@ -116,28 +125,34 @@ const WARM_START: Duration = Duration::from_secs(60);
 
 impl Membership {
     /// Lets go who has ended or left, and admits who is new: as many as file descriptors are enough for, where each
-    /// takes so many.
+    /// takes so many. What is not done at the deadline is gone on with at the next call.
     pub(crate) fn update(
         &mut self,
         scope: &mut Scope,
         sampler: &Sampler,
         descriptors_each: usize,
         now: Duration,
-    ) {
+        deadline: Instant,
+    ) -> Slice<()> {
         self.members
             .retain(|_, joined| joined.member.handle.alive());
-        match scope {
+        let slice = match scope {
             Scope::Processes(handles) => {
-                let pids: Vec<u32> = alive(handles).map(|handle| handle.id.pid).collect();
-                self.admit_named(pids, sampler, now);
+                let pids = || alive(handles).map(|handle| handle.id.pid);
+                let named = || Box::new(pids().collect::<Vec<_>>().into_iter()) as Named;
+                self.admit_named(named, sampler, now, deadline)
             }
-            Scope::Family(root) => self.admit_named(process::family(root.id.pid), sampler, now),
+            Scope::Family(root) => {
+                let named = || Box::new(process::family(root.id.pid)) as Named;
+                self.admit_named(named, sampler, now, deadline)
+            }
             Scope::Machine { roster, .. } => {
                 let most = roster.max_processes(descriptors_each);
-                self.follow(roster, sampler, most, now);
+                self.follow(roster, sampler, most, now, deadline)
             }
-        }
+        };
         self.keep_order();
+        slice
     }
 
     fn keep_order(&mut self) {
@@ -150,93 +165,62 @@ impl Membership {
 
     fn admit_named(
         &mut self,
-        pids: impl IntoIterator<Item = u32>,
+        named: impl Fn() -> Named,
         sampler: &Sampler,
         now: Duration,
-    ) {
-        for pid in pids {
-            if self.members.contains_key(&pid) {
-                continue;
+        deadline: Instant,
+    ) -> Slice<()> {
+        let mut named = self.named.take().unwrap_or_else(named);
+        while let Some(pid) = named.next() {
+            if !self.members.contains_key(&pid) {
+                self.admit_one(pid, sampler, now);
             }
-            // A process that ended between the listing and now just doesn't join.
-            let Ok(identity) = identify(pid, &self.users) else {
-                continue;
-            };
-            match self.admit(pid, identity, Terms::default(), sampler, now) {
-                Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
-                Err(error) => tracing::warn!("process {pid} can't be managed: {error}"),
+            if Instant::now() >= deadline {
+                self.named = Some(named);
+                return Slice::Unfinished(Duration::ZERO);
             }
+        }
+        Slice::Done(())
+    }
+
+    fn admit_one(&mut self, pid: u32, sampler: &Sampler, now: Duration) {
+        // A process that ended between the listing and now just doesn't join.
+        let Ok(identity) = identify(pid, &self.users) else {
+            return;
+        };
+        let opened = Member::open(pid, identity, Terms::default());
+        match opened.and_then(|member| self.admit(member, sampler, now)) {
+            Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
+            Err(error) => tracing::warn!("process {pid} can't be managed: {error}"),
         }
     }
 
     /// Follows what a sweep of the machine has seen, if one is due.
-    fn follow(&mut self, roster: &mut Roster, sampler: &Sampler, most: usize, now: Duration) {
+    fn follow(
+        &mut self,
+        roster: &mut Roster,
+        sampler: &Sampler,
+        most: usize,
+        now: Duration,
+        deadline: Instant,
+    ) -> Slice<()> {
         // What runs now may be excluded: until the next sweep it is left alone.
         for pid in roster.take_executed() {
             self.members.remove(&pid);
         }
         self.admit_started(roster, sampler, most, now);
-        let Some(large) = roster.sweep(now) else {
-            return;
+        let contest = match self.contest.take() {
+            Some(contest) => contest,
+            None => match roster.sweep(now, deadline) {
+                Slice::Done(Some(large)) => self.begin_contest(large, now),
+                Slice::Done(None) => return Slice::Done(()),
+                Slice::Unfinished(wait) => return Slice::Unfinished(wait),
+            },
         };
-        let seen: HashMap<u32, &Sighting> =
-            large.iter().map(|seen| (seen.process.pid, seen)).collect();
-        self.members.retain(|pid, joined| {
-            let executed = seen.get(pid).is_some_and(|seen| joined.has_executed(seen));
-            !executed && (seen.contains_key(pid) || now < joined.starts_until)
-        });
-        self.renew_verdicts(roster, &seen, now);
-        self.fill_slots(roster, sampler, &large, most, now);
-    }
-
-    /// Gives the slots to the most important processes; the others lose theirs.
-    fn fill_slots(
-        &mut self,
-        roster: &mut Roster,
-        sampler: &Sampler,
-        large: &[Sighting],
-        most: usize,
-        now: Duration,
-    ) {
-        // One that has just started keeps its slot.
-        let starting = |joined: &&Joined| now < joined.starts_until;
-        let slots = most.saturating_sub(self.members.values().filter(starting).count());
-        let is_starting = |pid: &u32| {
-            self.members
-                .get(pid)
-                .is_some_and(|joined| now < joined.starts_until)
-        };
-        let competing: Vec<Sighting> = large
-            .iter()
-            .filter(|seen| !is_starting(&seen.process.pid))
-            .cloned()
-            .collect();
-        let mut contenders =
-            roster.contenders(&competing, |process| self.get(process).is_some(), now);
-        let (chosen, newcomers) = choose_and_judge(roster, &mut contenders, slots, now);
-        for it in contenders.iter().filter(|it| !chosen.contains(&it.process)) {
-            roster.note_outranked(it.process, slots);
-            if self.members.remove(&it.process.pid).is_some() {
-                tracing::debug!("process {} gives its slot to another", it.process);
-            }
-        }
-        let programs = large.iter().map(|seen| (seen.process, &seen.program));
-        let programs: HashMap<ProcessId, &Program> = programs.collect();
-        for (process, identity, terms) in newcomers {
-            if !chosen.contains(&process) {
-                continue;
-            }
-            let admitted = process::may_be_managed(process.pid, &terms)
-                .and_then(|()| self.admit(process.pid, identity, terms, sampler, now));
-            match admitted {
-                Ok(()) => {
-                    if let Some(joined) = self.members.get_mut(&process.pid) {
-                        joined.program = programs.get(&process).copied().cloned();
-                    }
-                }
-                Err(LinuxError::NoSuchProcess(_)) => {}
-                Err(error) => roster.refuse(process.pid, now, &error),
-            }
+        self.contest = self.go_on(contest, roster, sampler, most, now, deadline);
+        match self.contest {
+            None => Slice::Done(()),
+            Some(_) => Slice::Unfinished(Duration::ZERO),
         }
     }
 
@@ -258,7 +242,8 @@ impl Membership {
             }
             // One that was there before has become another program.
             self.members.remove(&pid);
-            match self.admit(pid, identity, terms, sampler, now) {
+            let opened = Member::open(pid, identity, terms);
+            match opened.and_then(|member| self.admit(member, sampler, now)) {
                 Ok(()) => {
                     if let Some(joined) = self.members.get_mut(&pid) {
                         joined.starts_until = now + WARM_START;
@@ -273,51 +258,30 @@ impl Membership {
 
     fn admit(
         &mut self,
-        pid: u32,
-        identity: Identity,
-        terms: Terms,
+        mut member: Member,
         sampler: &Sampler,
         judged: Duration,
     ) -> Result<(), LinuxError> {
-        let mut member = Member::open(pid, identity, terms)?;
         sampler.bind(&mut member)?;
         self.saw_thp_disabled |= member.thp_disabled;
         if !self.order.contains(&member.handle.id) {
             self.order.push(member.handle.id);
         }
         let joined = Joined {
-            member,
             judged,
             program: None,
             starts_until: Duration::ZERO,
+            member,
         };
-        self.members.insert(pid, joined);
+        self.members.insert(joined.member.handle.id.pid, joined);
         Ok(())
-    }
-
-    /// Asks the rules again about a process when its verdict is old, when its command or user has changed,
-    /// or when the name of its user was not known.
-    fn renew_verdicts(&mut self, roster: &Roster, seen: &HashMap<u32, &Sighting>, now: Duration) {
-        self.members.retain(|pid, joined| {
-            let program = seen.get(pid).map(|seen| &seen.program);
-            let same = program.is_none() || program == joined.program.as_ref();
-            let fresh = now < joined.judged + VERDICT_AGE;
-            if same && fresh && !joined.member.identity.user_pending {
-                return true;
-            }
-            // One that can't be read just now is judged by what it was.
-            if let Ok(identity) = identify(*pid, roster.users()) {
-                joined.member.identity = identity;
-            }
-            joined.judged = now;
-            joined.program = program.cloned();
-            joined.judge(roster) && process::may_be_managed(*pid, &joined.member.terms).is_ok()
-        });
     }
 
     /// Asks other rules about everybody.
     pub(crate) fn judge_again(&mut self, roster: &Roster) {
         self.members.retain(|_, joined| joined.judge(roster));
+        // Those who were to join were judged by the rules before.
+        self.contest = None;
         self.keep_order();
     }
 
@@ -385,39 +349,6 @@ impl Membership {
                 refused_bytes: member.eligible.refused_bytes,
             })
             .collect()
-    }
-}
-
-/// The processes that get slots, and of those that the rules had to be asked about: their identities and
-/// terms. Contenders that the rules exclude are taken out.
-fn choose_and_judge(
-    roster: &mut Roster,
-    contenders: &mut Vec<Contender>,
-    slots: usize,
-    now: Duration,
-) -> (HashSet<ProcessId>, Vec<(ProcessId, Identity, Terms)>) {
-    let mut newcomers: Vec<(ProcessId, Identity, Terms)> = Vec::new();
-    let mut judged = HashSet::new();
-    loop {
-        let chosen: HashSet<ProcessId> = choose(contenders, slots).into_iter().collect();
-        let is_new = |it: &&Contender| !it.managed && chosen.contains(&it.process);
-        let new = contenders.iter().filter(is_new).map(|it| it.process);
-        let new: Vec<ProcessId> = new.filter(|process| judged.insert(*process)).collect();
-        if new.is_empty() {
-            return (chosen, newcomers);
-        }
-        for process in new {
-            match roster.judge(process.pid, now) {
-                Ok(Some((identity, terms))) => newcomers.push((process, identity, terms)),
-                Ok(None) | Err(LinuxError::NoSuchProcess(_)) => {
-                    contenders.retain(|it| it.process != process);
-                }
-                Err(error) => {
-                    roster.refuse(process.pid, now, &error);
-                    contenders.retain(|it| it.process != process);
-                }
-            }
-        }
     }
 }
 

@@ -508,7 +508,10 @@ mod tests {
         let tables = PageTables::load().expect("loads");
         let frames = memory_frames().expect("is known");
         let end = tables.translation().direct_map + frames * 4096;
-        eprintln!("the direct map: {:#x} to {end:#x}", tables.translation().direct_map);
+        eprintln!(
+            "the direct map: {:#x} to {end:#x}",
+            tables.translation().direct_map
+        );
         assert_eq!(
             tables.bss().calibration_highest_base,
             tables.translation().direct_map,

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::iter;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -234,22 +235,27 @@ pub fn owner(pid: u32) -> Option<u32> {
 
 /// The processes that descend from `root`, itself included, as far as they are still connected:
 /// an orphan belongs to somebody else.
-pub fn family(root: u32) -> BTreeSet<u32> {
+pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut found = BTreeSet::new();
-    let mut waiting = vec![root];
-    while let Some(pid) = waiting.pop() {
-        if !found.insert(pid) {
-            continue;
+    let mut waiting = vec![(root, None)];
+    iter::from_fn(move || {
+        while let Some((pid, parent)) = waiting.pop() {
+            let Ok(process) = Process::new(pid as i32) else {
+                continue;
+            };
+            // One that has ended may have left its pid to a stranger.
+            let is_child_of = |parent: i32| process.stat().is_ok_and(|stat| stat.ppid == parent);
+            if parent.is_some_and(|parent| !is_child_of(parent)) || !found.insert(pid) {
+                continue;
+            }
+            // A process that ends while we look simply has no more children.
+            let tasks = process.tasks().into_iter().flatten().flatten();
+            let children = tasks.filter_map(|task| task.children().ok()).flatten();
+            waiting.extend(children.map(|child| (child, Some(pid as i32))));
+            return Some(pid);
         }
-        // A process that ends while we look simply has no more children.
-        let Ok(tasks) = Process::new(pid as i32).and_then(|process| process.tasks()) else {
-            continue;
-        };
-        for children in tasks.flatten().filter_map(|task| task.children().ok()) {
-            waiting.extend(children);
-        }
-    }
-    found
+        None
+    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::error::LinuxError;
 use crate::execs::Execs;
 use crate::identity::identify;
 use crate::process::{self, thread_cpu};
+use crate::sampler::Slice;
 use crate::user_names::UserNames;
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{Contender, CpuUse, Identity, ProcessId, Rules, Selection, Terms, Verdict};
@@ -12,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Finds processes and judges them. Who is managed at the moment is the caller's to know.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub struct Roster {
     rules: Rules,
     selection: Selection,
     next_sweep: Duration,
+    /// CPU time of the sweep that is under way.
+    sweep_cpu: Duration,
     /// File descriptors that this process may have.
     descriptors: u64,
     /// Large processes that are not managed.
@@ -103,6 +106,7 @@ impl Roster {
             rules,
             selection,
             next_sweep: Duration::ZERO,
+            sweep_cpu: Duration::ZERO,
             passed_over: HashMap::new(),
             costs: SweepCosts::default(),
         })
@@ -116,6 +120,7 @@ impl Roster {
         self.rules = rules;
         self.selection = selection;
         self.passed_over.clear();
+        self.census.give_up();
         self.next_sweep = Duration::ZERO;
     }
 
@@ -173,13 +178,23 @@ impl Roster {
     }
 
     /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
-    pub fn sweep(&mut self, now: Duration) -> Option<Vec<Sighting>> {
+    pub(crate) fn sweep(
+        &mut self,
+        now: Duration,
+        deadline: Instant,
+    ) -> Slice<Option<Vec<Sighting>>> {
         if now < self.next_sweep {
-            return None;
+            return Slice::Done(None);
         }
         let begun = thread_cpu();
-        let found = self.census.sweep(self.selection.leaves_under_bytes());
-        let took = thread_cpu().saturating_sub(begun);
+        let found = self
+            .census
+            .sweep(self.selection.leaves_under_bytes(), deadline);
+        self.sweep_cpu += thread_cpu().saturating_sub(begun);
+        let Some(found) = found.transpose() else {
+            return Slice::Unfinished(Duration::ZERO);
+        };
+        let took = std::mem::take(&mut self.sweep_cpu);
         self.next_sweep = now.saturating_add(self.selection.pause_after(took));
         let Sweep {
             processes,
@@ -188,7 +203,7 @@ impl Roster {
             Ok(sweep) => sweep,
             Err(error) => {
                 tracing::warn!("processes can't be looked for at the moment: {error}");
-                return None;
+                return Slice::Done(None);
             }
         };
         self.costs = SweepCosts {
@@ -203,7 +218,7 @@ impl Roster {
         self.passed_over.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain(&there);
-        Some(large)
+        Slice::Done(Some(large))
     }
 
     /// The processes that compete for slots: those that are managed, and those that are large enough to join
@@ -437,13 +452,21 @@ mod tests {
         contenders.iter().map(|it| it.process.pid).collect()
     }
 
+    fn whole_sweep(roster: &mut Roster, now: Duration) -> Option<Vec<Sighting>> {
+        match roster.sweep(now, Instant::now() + S(60)) {
+            Slice::Done(large) => large,
+            Slice::Unfinished(_) => panic!("a minute is enough"),
+        }
+    }
+
     #[test]
     fn nobody_is_looked_for_more_often_than_set() {
         let mut roster = roster();
-        assert!(roster.sweep(S(0)).is_some());
-        assert!(roster.sweep(S(4)).is_none());
+        assert!(whole_sweep(&mut roster, S(0)).is_some());
+        assert!(whole_sweep(&mut roster, S(4)).is_none());
         roster.set_rules(Rules::default(), Selection::default());
-        assert!(roster.sweep(S(4)).is_some(), "new rules, a new look");
+        let again = whole_sweep(&mut roster, S(4));
+        assert!(again.is_some(), "new rules, a new look");
         assert_eq!(roster.costs().sweeps, 2);
         assert!(roster.costs().processes > 0);
     }
@@ -459,7 +482,7 @@ mod tests {
     #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
-        let found = roster().sweep(S(0)).expect("the first sweep is due");
+        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
     }

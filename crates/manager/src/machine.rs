@@ -191,8 +191,9 @@ pub trait Machine {
     /// Lets the machine run until `deadline`, or less when management should end.
     fn wait_until(&mut self, deadline: Duration) -> Wake;
 
-    /// The managed processes that are there now, first come first.
-    fn processes(&mut self) -> Vec<ProcessId>;
+    /// The managed processes that are there now, first come first. Many that join at once are not done by
+    /// `until`.
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>>;
 
     /// How much memory is in use, and by how much pressure it is felt.
     fn memory(&mut self) -> Result<MemoryState, MachineError>;

@@ -49,6 +49,8 @@ pub struct Manager<M> {
     next_look: Duration,
     /// A look that is under way.
     look: Option<Look>,
+    /// When to go on admitting processes, while many join.
+    joining: Option<Duration>,
     /// A listing of huge pages that is under way.
     listing: Option<Listing>,
     unanswered: Unanswered,
@@ -109,6 +111,7 @@ impl<M: Machine> Manager<M> {
             journal: Journal::default(),
             next_look: Duration::ZERO,
             look: None,
+            joining: None,
             listing: None,
             unanswered: Unanswered::default(),
             memory: None,
@@ -139,6 +142,7 @@ impl<M: Machine> Manager<M> {
         if now >= self.next_look {
             self.look(now);
         } else {
+            self.go_on_joining(now);
             self.look_closely(now);
         }
         self.go_on_looking(now);

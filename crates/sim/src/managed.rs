@@ -125,8 +125,8 @@ impl Machine for SimMachine {
         }
     }
 
-    fn processes(&mut self) -> Vec<ProcessId> {
-        self.there(|_| true)
+    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
+        Progress::Done(self.there(|_| true))
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {

@@ -257,11 +257,29 @@ fn processes_come_in_order_of_arrival() -> Outcome {
     };
     let late = machine.start(at(SECOND * 2))?;
     let early = machine.start(at(SECOND))?;
-    assert_eq!(machine.processes(), []);
+    assert_eq!(
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined"),
+        []
+    );
     machine.wait_until(SECOND);
-    assert_eq!(machine.processes(), [early]);
+    assert_eq!(
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined"),
+        [early]
+    );
     machine.wait_until(SECOND * 3);
-    assert_eq!(machine.processes(), [early, late]);
+    assert_eq!(
+        machine
+            .processes(Duration::from_secs(3600))
+            .done()
+            .expect("all have joined"),
+        [early, late]
+    );
     Ok(())
 }
 

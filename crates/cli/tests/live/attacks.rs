@@ -4,6 +4,7 @@ use crate::common::{HAWKEYE, Machine, machine, signal, until};
 use crate::daemon::{CONFIG, Daemon, Minded, NAME};
 use hawkeye_bench::this_test;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -156,7 +157,8 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
         daemon.status()
     );
     assert!(full(), "{}", daemon.status());
-    let mut family = hawkeye_linux::process::family(attacker.pid());
+    let family = hawkeye_linux::process::family(attacker.pid());
+    let mut family: BTreeSet<u32> = family.collect();
     family.remove(&attacker.pid());
     assert_eq!(family.len(), 12);
     let waits = |pid: &u32| {

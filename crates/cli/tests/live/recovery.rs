@@ -101,7 +101,10 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
     let signals = StopSignals::take_over().expect("signals");
     let mut machine = LinuxMachine::new(means(), scope, signals);
-    let process = machine.processes()[0];
+    let process = machine
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")[0];
     let sampled = sample(&mut machine, process);
     let huge = sampled.regions.iter().filter(|r| r.is_huge());
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
@@ -163,7 +166,10 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
     let signals = StopSignals::take_over().expect("signals");
     let mut machine = LinuxMachine::new(means(), scope, signals);
-    let process = machine.processes()[0];
+    let process = machine
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")[0];
     let sampled = sample(&mut machine, process);
     program
         .request(Request::DontNeed(90), Duration::from_secs(10))

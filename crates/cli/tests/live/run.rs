@@ -82,8 +82,8 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
         .spawn()
         .expect("hawkeye starts");
     let started = || {
-        let family = hawkeye_linux::process::family(child.id());
-        family.iter().any(|pid| {
+        let mut family = hawkeye_linux::process::family(child.id());
+        family.any(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
         })
     };

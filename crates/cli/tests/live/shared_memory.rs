@@ -196,7 +196,10 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let ready = program.wait_ready().expect("gets ready");
     let pid = ready.pid;
     let mut machine = machine_of(pid);
-    let process = machine.processes()[0];
+    let process = machine
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")[0];
     let sample = |machine: &mut LinuxMachine| {
         let sampled = machine
             .sample(process, machine.now() + Duration::from_secs(60))

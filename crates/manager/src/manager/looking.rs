@@ -23,7 +23,19 @@ impl<M: Machine> Manager<M> {
     /// When something is to be looked at next.
     pub(super) fn look_due(&self) -> Duration {
         let under_way = self.look.as_ref().map(|look| look.again_at);
-        under_way.map_or(self.next_look, |again| again.min(self.next_look))
+        let due = [under_way, self.joining].into_iter().flatten();
+        due.fold(self.next_look, Duration::min)
+    }
+
+    /// Goes on admitting processes, if many are to join. The next look sees them all.
+    pub(super) fn go_on_joining(&mut self, now: Duration) {
+        if self.joining.is_none_or(|again_at| again_at > now) {
+            return;
+        }
+        match self.machine.processes(self.slice_end()) {
+            Progress::Done(_) => (self.joining, self.next_look) = (None, now),
+            Progress::Unfinished { again_at } => self.joining = Some(again_at),
+        }
     }
 
     /// When a slice that begins now ends: at the next look at memory, if that is due before.
@@ -37,7 +49,11 @@ impl<M: Machine> Manager<M> {
     /// Begins a look: memory comes first, the sizes of processes follow in slices.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK_EVERY;
-        self.processes = self.machine.processes();
+        // Those who are there are looked after while others still join.
+        match self.machine.processes(self.slice_end()) {
+            Progress::Done(processes) => (self.processes, self.joining) = (processes, None),
+            Progress::Unfinished { again_at } => self.joining = Some(again_at),
+        }
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
         self.cooldown.retain_processes(is_there);

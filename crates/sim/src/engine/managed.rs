@@ -92,12 +92,12 @@ impl Machine for Engine {
         }
     }
 
-    fn processes(&mut self) -> Vec<ProcessId> {
+    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.arrives);
         let guests = self.guests.iter().filter(|guest| guest.is_alive());
         let guests = guests.map(|guest| guest.id);
-        guests.chain(there.iter().map(|p| p.id)).collect()
+        Progress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {

@@ -18,7 +18,10 @@ fn window(sample: u32, window: Duration) -> ProcessSample {
     let mut engine =
         Engine::new(&setup.engine(&system), &workload).unwrap_or_else(|error| panic!("{error}"));
     let _ = engine.wait_until(Duration::from_secs(2));
-    let process = engine.processes()[0];
+    let process = engine
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")[0];
     let needs = Needs::CoverageAndOverhead;
     engine
         .start_window(process, needs, Duration::MAX)

@@ -30,7 +30,9 @@ fn engine(system: &str, workload: &str, setup: &Setup) -> Engine {
 
 fn only(engine: &mut Engine) -> ProcessId {
     engine
-        .processes()
+        .processes(Duration::from_secs(3600))
+        .done()
+        .expect("all have joined")
         .first()
         .copied()
         .unwrap_or_else(|| panic!("nobody runs"))
@@ -308,7 +310,7 @@ proptest! {
         machine.wait_until(Duration::from_millis(10));
         let process = only(&mut machine);
         for step in steps {
-            if machine.processes().is_empty() {
+            if machine.processes(Duration::from_secs(3600)).done().expect("all have joined").is_empty() {
                 break;
             }
             match step {

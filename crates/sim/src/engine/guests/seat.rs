@@ -106,8 +106,8 @@ impl Machine for Seat {
         self.with(|engine| engine.wait_until(deadline))
     }
 
-    fn processes(&mut self) -> Vec<ProcessId> {
-        self.with(Machine::processes)
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+        self.with(|engine| engine.processes(until))
     }
 
     fn memory(&mut self) -> Result<MemoryState, MachineError> {
