@@ -20,6 +20,7 @@ pub mod instance;
 pub mod learned;
 pub mod live;
 pub mod machine_costs;
+mod mapping_records;
 pub mod mappings;
 pub mod measuring;
 mod membership;

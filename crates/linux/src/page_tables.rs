@@ -8,6 +8,7 @@ mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
+use crate::mapping_records::{keep_new, mappings_of};
 use crate::mappings::Mapping;
 use hawkeye_policy::run_rate::PageBits;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
@@ -72,6 +73,11 @@ struct Links {
 impl Target {
     /// File descriptors that one takes: its five links.
     pub const DESCRIPTORS: usize = 5;
+
+    /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
+    pub(crate) fn list(&self) -> BorrowedFd<'_> {
+        self.links.list.as_fd()
+    }
 }
 
 // A link more is a descriptor more.
@@ -201,41 +207,11 @@ impl PageTables {
     /// All mappings of the process, in address order. Empty for one without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
-    pub fn mappings(&mut self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
-        self.mappings_by(target, run)
-    }
-
-    /// The same, where `iterate` runs the program that lists.
-    pub(crate) fn mappings_by(
-        &mut self,
-        target: &Target,
-        mut iterate: impl FnMut(&OwnedFd) -> Result<(), LinuxError>,
-    ) -> Result<Vec<Mapping>, LinuxError> {
-        let mut all = Vec::new();
-        loop {
-            let from = all.last().map_or(0, |m: &Mapping| m.range.end);
-            let bss = self.bss_mut();
-            bss.mappings_found = 0;
-            bss.mappings_full = 0;
-            bss.mappings_from = from;
-            iterate(&target.links.list)?;
-            let bss = self.bss();
-            let found = &bss.mappings[..bss.mappings_found as usize];
-            // A listing that was given up goes on when its process lets it, into the same list.
-            if found
-                .windows(2)
-                .any(|pair| pair[0].process != pair[1].process)
-            {
-                return Err(LinuxError::Call {
-                    call: "listing mappings while an earlier listing ends",
-                    errno: Errno::EAGAIN,
-                });
-            }
-            all.extend(found.iter().map(mapping));
-            if bss.mappings_full == 0 {
-                return Ok(all);
-            }
-        }
+    ///
+    /// # Errors
+    /// The kernel refuses to run the program that lists.
+    pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
+        list(&target.links.list).map(|records| mappings_of(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
@@ -258,7 +234,14 @@ impl PageTables {
             let errno = match bss.mapping_found {
                 0 => return Ok(None),
                 error if error < 0 => Errno::from_raw(-error as i32),
-                _ => return Ok(Some(mapping(&bss.found_mapping))),
+                _ => {
+                    let found = &bss.found_mapping;
+                    return Ok(Some(Mapping {
+                        range: found.start..found.end,
+                        flags: found.flags,
+                        file_backed: found.has_file != 0,
+                    }));
+                }
             };
             if errno != Errno::EBUSY || tries == LOCK_TRIES {
                 return Err(LinuxError::Call {
@@ -420,14 +403,6 @@ impl PageTables {
     }
 }
 
-fn mapping(m: &types::mapping_record) -> Mapping {
-    Mapping {
-        range: m.start..m.end,
-        flags: m.flags,
-        file_backed: m.has_file != 0,
-    }
-}
-
 fn sample(r: &types::region_record) -> RegionSample {
     RegionSample {
         region: RegionAddr::containing(r.va),
@@ -464,19 +439,42 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
     own(fd, "binding a BPF program to a process")
 }
 
-/// Runs an iterator once; the programs print nothing, so the read returns when all is done.
+/// Runs an iterator once whose program writes nothing: reading returns when all is done.
 fn run(link: &OwnedFd) -> Result<(), LinuxError> {
+    let iterator = iterator(link)?;
+    while read(&iterator, &mut [0u8; 16])? > 0 {}
+    Ok(())
+}
+
+/// The records of a listing of mappings.
+fn list(link: &OwnedFd) -> Result<Vec<u8>, LinuxError> {
+    let iterator = iterator(link)?;
+    let mut all = Vec::new();
+    let mut some = [0u8; 32 << 10];
+    let mut end = 0;
+    loop {
+        let length = read(&iterator, &mut some)?;
+        let kept = keep_new(&mut some[..length], &mut end);
+        if kept == 0 {
+            return Ok(all);
+        }
+        all.extend_from_slice(&some[..kept]);
+    }
+}
+
+fn iterator(link: &OwnedFd) -> Result<OwnedFd, LinuxError> {
     // SAFETY: a plain system call on a descriptor that is open.
     let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
-    let iterator = own(fd, "creating a BPF iterator")?;
-    let mut nothing = [0u8; 16];
+    own(fd, "creating a BPF iterator")
+}
+
+fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize, LinuxError> {
     loop {
-        match nix::unistd::read(&iterator, &mut nothing) {
-            Ok(0) => return Ok(()),
+        match nix::unistd::read(iterator, bytes) {
             // More objects than one read goes through.
-            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(errno) => {
-                return Err(LinuxError::Call {
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            read => {
+                return read.map_err(|errno| LinuxError::Call {
                     call: "running a BPF iterator",
                     errno,
                 });

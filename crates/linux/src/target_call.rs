@@ -34,6 +34,8 @@ pub struct TargetCaller {
     helper: Pid,
     /// Whether a call was sent that has not been answered.
     busy: bool,
+    /// What has come of an answer in several packets.
+    received: Vec<u8>,
 }
 
 /// Helpers that were killed in the middle of a call. They end when the kernel lets go of them.
@@ -61,6 +63,7 @@ impl TargetCaller {
                 socket: ours,
                 helper: child,
                 busy: false,
+                received: Vec::new(),
             }),
             ForkResult::Child => serve(theirs.as_raw_fd(), manager),
         }
@@ -96,20 +99,34 @@ impl TargetCaller {
     pub fn answer(&mut self, wait: Duration) -> Result<Option<Answer>, LinuxError> {
         let deadline = Instant::now() + wait;
         loop {
+            if !self.is_readable(deadline)? {
+                return Ok(None);
+            }
+            let received = receive_answer(self.socket.as_fd());
+            let (mut answer, is_last) = received.map_err(|errno| self.failed(errno))?;
+            self.received.append(&mut answer.data);
+            if is_last {
+                answer.data = std::mem::take(&mut self.received);
+                self.busy = false;
+                return Ok(Some(answer));
+            }
+        }
+    }
+
+    /// Waits until the helper has sent something, or until the deadline.
+    fn is_readable(&self, deadline: Instant) -> Result<bool, LinuxError> {
+        loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000) as i32)
                 .unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, timeout) {
-                Ok(0) if left.is_zero() => return Ok(None),
+                Ok(0) if left.is_zero() => return Ok(false),
                 Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => break,
+                Ok(_) => return Ok(true),
                 Err(errno) => return Err(self.failed(errno)),
             }
         }
-        let answer = receive_answer(self.socket.as_fd()).map_err(|errno| self.failed(errno))?;
-        self.busy = false;
-        Ok(Some(answer))
     }
 
     fn failed(&self, errno: Errno) -> LinuxError {

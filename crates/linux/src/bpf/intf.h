@@ -15,8 +15,6 @@ typedef long long s64;
 #define MAX_RANGES	1024	/* address ranges a call can be given */
 #define MAX_RECORDS	2048	/* regions a call can report */
 #define MAX_MARKED	64	/* regions whose marks a call can report */
-/* Mappings a listing can report: more than vm.max_map_count allows by default, since each further one begins anew. */
-#define MAX_MAPPINGS	65536
 
 struct address_range {
 	u64 start;
@@ -57,8 +55,7 @@ struct mapping_record {
 	u64 start;
 	u64 end;
 	u64 flags;		/* VM_* bits, include/linux/mm.h */
-	u32 has_file;
-	u32 process;		/* which process's it is */
+	u64 has_file;
 };
 
 /* Input and output of `read_marks`: one region. */

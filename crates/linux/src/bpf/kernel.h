@@ -33,7 +33,12 @@ struct vm_area_struct {
 	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 } RELOCATED;
 
-struct bpf_iter_meta;
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} RELOCATED;
+
 
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;

@@ -4,12 +4,12 @@ use super::run_rate::Probing;
 use super::{Member, Slice};
 use crate::counters::Counters;
 use crate::error::LinuxError;
+use crate::mapping_records::mappings_of;
 use crate::mappings::{self, Mapping};
 use crate::page_tables::{Detail, PageTables, RegionWalk, Target};
 use crate::target_call::{CLEARED_PER_CALL, TargetCalls};
 use hawkeye_policy::run_rate::{ProbeSettings, WalkCosts};
 use hawkeye_policy::{Needs, RegionAddr, RegionSample};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// What seeing access bits takes.
@@ -45,14 +45,13 @@ const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
 impl AccessBits {
     /// The mappings of a process, as they are now.
     pub(super) fn mappings(
-        &mut self,
+        &self,
         member: &Member,
         target: &Target,
         calls: &mut TargetCalls,
     ) -> Result<Vec<Mapping>, LinuxError> {
-        let process = member.handle.id;
-        self.tables
-            .mappings_by(target, |link| calls.iterate(process, link.as_fd()))
+        let records = calls.list(member.handle.id, target.list())?;
+        Ok(mappings_of(&records))
     }
 
     /// Starts a window with all that is needed, until `deadline`.

@@ -109,14 +109,15 @@ impl TargetCalls {
         })
     }
 
-    /// Runs a BPF iterator that takes a target's locks.
-    pub(crate) fn iterate(
+    /// Lists mappings by the BPF iterator of this link; the records of them.
+    pub(crate) fn list(
         &mut self,
         process: hawkeye_policy::ProcessId,
         link: BorrowedFd<'_>,
-    ) -> Result<(), LinuxError> {
-        let request = Request::Iterate { link };
-        self.make(process, "listing mappings", &request).map(drop)
+    ) -> Result<Vec<u8>, LinuxError> {
+        let request = Request::List { link };
+        let answer = self.make(process, "listing mappings", &request)?;
+        Ok(answer.data)
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, by copying its

@@ -4,8 +4,9 @@
 //! unwinds: plain system calls on memory of the stack.
 
 use super::message::{
-    ADVISE, ITERATE, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
+    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
 };
+use crate::mapping_records::keep_new;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -27,30 +28,36 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         };
         let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = clock(libc::CLOCK_MONOTONIC);
-        let (result, data) = perform(&request, descriptor, usual, &mut packet.data);
+        let (result, data) = perform(&request, descriptor, usual, &mut packet);
         packet.head = RawAnswer {
             result,
             began_ns: began,
             took_ns: clock(libc::CLOCK_MONOTONIC).saturating_sub(began),
             cpu_ns: clock(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+            more: 0,
         };
-        let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
-        // SAFETY: plain system calls on a descriptor and a packet that are ours; `length` bytes of it
-        // are there.
-        unsafe {
-            if descriptor >= 0 {
-                libc::close(descriptor);
-            }
-            let sent = libc::send(
-                SOCKET,
-                (&raw const packet).cast::<c_void>(),
-                length,
-                libc::MSG_NOSIGNAL,
-            );
-            if sent < 0 {
-                exit();
-            }
+        if descriptor >= 0 {
+            // SAFETY: it came with the request, and is used no more.
+            unsafe { libc::close(descriptor) };
         }
+        send(&packet, data);
+    }
+}
+
+/// Sends a packet with so many bytes of data.
+fn send(packet: &Packet, data: usize) {
+    let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
+    // SAFETY: `length` bytes of the packet are there.
+    let sent = unsafe {
+        libc::send(
+            SOCKET,
+            std::ptr::from_ref(packet).cast::<c_void>(),
+            length,
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    if sent < 0 {
+        exit();
     }
 }
 
@@ -130,18 +137,18 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
     }
 }
 
-/// Makes the call: what it returned (or minus the error), and how many bytes of data there are.
+/// Makes the call: what it returned (or minus the error), and how many bytes of data are in the packet.
 fn perform(
     request: &RawRequest,
     descriptor: i32,
     usual: Scheduling,
-    data: &mut [u8; MAX_DATA],
+    packet: &mut Packet,
 ) -> (i64, usize) {
     match request.kind {
         ADVISE => (advise(request, descriptor, usual), 0),
-        ITERATE => (iterate(descriptor), 0),
-        READ_FILE => with_data(read_file(request, None, data)),
-        READ_MEMORY => with_data(read_file(request, Some(descriptor), data)),
+        LIST => with_data(list(descriptor, packet)),
+        READ_FILE => with_data(read_file(request, None, &mut packet.data)),
+        READ_MEMORY => with_data(read_file(request, Some(descriptor), &mut packet.data)),
         _ => (-i64::from(libc::EINVAL), 0),
     }
 }
@@ -183,8 +190,9 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
     done
 }
 
-/// Runs a BPF iterator; the programs print nothing, so that reading ends when all is done.
-fn iterate(link: i32) -> i64 {
+/// Lists mappings by a BPF iterator: the records are in the packet, and in packets that were sent before
+/// where they are more than one holds. Whoever does not receive them holds up this helper and no target.
+fn list(link: i32, packet: &mut Packet) -> i64 {
     const BPF_ITER_CREATE: i32 = 33;
     #[repr(C)]
     struct IterCreate {
@@ -203,19 +211,34 @@ fn iterate(link: i32) -> i64 {
         return -errno();
     }
     let iterator = iterator as i32;
-    let mut nothing = [0u8; 16];
+    let (mut filled, mut end) = (0, 0);
     let result = loop {
+        if filled == MAX_DATA {
+            packet.head = RawAnswer {
+                more: 1,
+                ..RawAnswer::default()
+            };
+            send(packet, filled);
+            filled = 0;
+        }
+        let rest = &mut packet.data[filled..];
         // SAFETY: the buffer is ours and lives through the call.
-        let length = outcome(unsafe {
-            libc::read(
-                iterator,
-                nothing.as_mut_ptr().cast::<c_void>(),
-                nothing.len(),
-            )
-        } as i64);
-        let again = length == -i64::from(libc::EAGAIN) || length == -i64::from(libc::EINTR);
-        if length <= 0 && !again {
-            break length;
+        let length =
+            outcome(
+                unsafe { libc::read(iterator, rest.as_mut_ptr().cast::<c_void>(), rest.len()) }
+                    as i64,
+            );
+        match usize::try_from(length) {
+            Ok(length) => {
+                let kept = keep_new(rest.get_mut(..length).unwrap_or_default(), &mut end);
+                if kept == 0 {
+                    break filled as i64;
+                }
+                filled += kept;
+            }
+            // More objects than one read goes through.
+            Err(_) if length == -i64::from(libc::EAGAIN) || length == -i64::from(libc::EINTR) => {}
+            Err(_) => break length,
         }
     };
     // SAFETY: opened above, and used nowhere else.

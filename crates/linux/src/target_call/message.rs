@@ -1,4 +1,4 @@
-//! What the manager and a helper tell each other: one packet each way.
+//! What the manager and a helper tell each other: a request is one packet, an answer one or several.
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Address ranges that one request can name.
 pub(super) const MAX_RANGES: usize = 64;
-/// Bytes that one answer can bring.
+/// Bytes that one packet of an answer can bring.
 pub(super) const MAX_DATA: usize = 64 << 10;
 /// Bytes of a path, its end included.
 pub(super) const MAX_PATH: usize = 64;
@@ -28,9 +28,9 @@ pub enum Request<'a> {
         /// Whether the helper must not lose its processor in the middle (`SCHED_FIFO` meanwhile).
         unpreempted: bool,
     },
-    /// Runs a BPF iterator to its end.
-    Iterate {
-        /// The link to run.
+    /// Lists mappings by a BPF iterator, and brings the records that its program wrote.
+    List {
+        /// The iterator's link.
         link: BorrowedFd<'a>,
     },
     /// Reads a file of `/proc`.
@@ -72,7 +72,7 @@ pub struct Answer {
 }
 
 pub(super) const ADVISE: u32 = 1;
-pub(super) const ITERATE: u32 = 2;
+pub(super) const LIST: u32 = 2;
 pub(super) const READ_FILE: u32 = 3;
 pub(super) const READ_MEMORY: u32 = 4;
 
@@ -99,6 +99,8 @@ pub(super) struct RawAnswer {
     pub began_ns: u64,
     pub took_ns: u64,
     pub cpu_ns: u64,
+    /// 1 where another packet of the same answer follows.
+    pub more: u64,
 }
 
 impl RawRequest {
@@ -136,8 +138,8 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Res
             }
             passed = Some(process.as_raw_fd());
         }
-        Request::Iterate { link } => {
-            raw.kind = ITERATE;
+        Request::List { link } => {
+            raw.kind = LIST;
             passed = Some(link.as_raw_fd());
         }
         Request::ReadFile {
@@ -182,8 +184,8 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Res
     sendmsg::<()>(socket.as_raw_fd(), &packet, control, flags, None).map(drop)
 }
 
-/// Receives an answer that is there.
-pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
+/// Receives a packet of an answer that is there; also whether it is the last.
+pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, bool), Errno> {
     const HEAD: usize = size_of::<RawAnswer>();
     let mut packet = vec![0u8; HEAD + MAX_DATA];
     let length = recv(socket.as_raw_fd(), &mut packet, MsgFlags::empty())?;
@@ -199,7 +201,7 @@ pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
         bytes.map_or(0, u64::from_ne_bytes)
     };
     let result = word(0) as i64;
-    Ok(Answer {
+    let answer = Answer {
         result: match u64::try_from(result) {
             Ok(done) => Ok(done),
             Err(_) => Err(Errno::from_raw(-result as i32)),
@@ -208,5 +210,6 @@ pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<Answer, Errno> {
         took: Duration::from_nanos(word(2)),
         cpu: Duration::from_nanos(word(3)),
         data,
-    })
+    };
+    Ok((answer, word(4) == 0))
 }

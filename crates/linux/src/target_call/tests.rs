@@ -1,4 +1,6 @@
 use super::*;
+use crate::mapping_records::mappings_of;
+use crate::page_tables::PageTables;
 use crate::process::ProcessHandle;
 use hawkeye_policy::ProcessId;
 
@@ -179,4 +181,85 @@ fn a_process_that_has_ended_is_not_read() {
     };
     let mut caller = TargetCaller::start().expect("starts");
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ESRCH));
+}
+
+/// Two listings under way at a time each bring their own process's mappings, in several packets.
+#[test]
+fn a_listing_that_is_given_up_disturbs_no_other() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let tables = PageTables::load().expect("loads");
+    let many = ManyMappings::new(5000);
+    let target = tables.bind(std::process::id()).expect("binds");
+    let init = tables.bind(1).expect("binds");
+    let mut slow = TargetCaller::start().expect("starts");
+    let helper = Pid::from_raw(slow.helper() as i32);
+    kill(helper, Signal::SIGSTOP).expect("it is ours");
+    let list = Request::List {
+        link: target.list(),
+    };
+    let given_up = slow.call(&list, Duration::from_millis(20));
+    assert_eq!(given_up.expect("it is asked"), None);
+    kill(helper, Signal::SIGCONT).expect("it is ours");
+    let mut other = TargetCaller::start().expect("starts");
+    let of_init = Request::List { link: init.list() };
+    for _ in 0..20 {
+        let listed = answered(&mut other, &of_init);
+        assert_eq!(
+            mappings_of(&listed.data).len(),
+            tables.mappings(&init).expect("lists").len()
+        );
+    }
+    let late = slow.answer(LONG).expect("it lives").expect("it answers");
+    assert!(late.result.is_ok());
+    let late = mappings_of(&late.data);
+    let each = late.iter().filter(|m| many.contains(m.range.start));
+    assert_eq!(each.count(), 5000);
+    assert!(late.is_sorted_by_key(|m| m.range.start));
+}
+
+/// Pages of memory of which no two neighbours are one mapping.
+struct ManyMappings {
+    start: u64,
+    pages: u64,
+}
+
+impl ManyMappings {
+    fn new(pages: u64) -> Self {
+        // SAFETY: new memory, that nothing else knows of.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages as usize * 4096,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let many = Self {
+            start: start as u64,
+            pages,
+        };
+        for page in (0..pages).step_by(2) {
+            let page = many.start + page * 4096;
+            // SAFETY: a page of that memory.
+            let set = unsafe { libc::mprotect(page as *mut _, 4096, libc::PROT_READ) };
+            assert_eq!(set, 0);
+        }
+        many
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        (self.start..self.start + self.pages * 4096).contains(&address)
+    }
+}
+
+impl Drop for ManyMappings {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used no more.
+        unsafe { libc::munmap(self.start as *mut _, self.pages as usize * 4096) };
+    }
 }

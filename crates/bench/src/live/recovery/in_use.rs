@@ -32,7 +32,7 @@ impl InUse {
     /// Has a program work for some turns, its access bits cleared before each: the kernel's own way, nothing that a manager does. What is huge
     /// already is left out: one bit does not tell how much of it is used.
     pub(super) fn of(program: &mut dyn Program) -> Result<Self, BenchError> {
-        let mut tables = PageTables::load()?;
+        let tables = PageTables::load()?;
         let target = tables.bind(program.pid())?;
         let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
         let mut in_use = Self {

@@ -6,11 +6,6 @@
 #include "intf.h"
 #include "kernel.h"
 
-u32 mappings_found;
-u32 mappings_full;
-u64 mappings_from;
-struct mapping_record mappings[MAX_MAPPINGS];
-
 /* Input: the address. */
 u64 mapping_at;
 /* Output: 1 found, 0 nothing is mapped there or the process is gone, -EBUSY its lock is taken. */
@@ -31,24 +26,18 @@ static __always_inline void record_mapping(struct mapping_record *m, struct vm_a
 	m->has_file = vma->vm_file != 0;
 }
 
+/* Whoever reads the iterator gets the records: a listing shares nothing with any other. */
 SEC("iter/task_vma")
 int list_mappings(struct bpf_iter__task_vma *ctx)
 {
-	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
-	u32 i = mappings_found;
+	struct mapping_record record = {};
 
-	if (!task || !vma)
+	if (!ctx->task || !vma)
 		return 0;
-	if (vma->vm_start < mappings_from)
-		return 0;
-	if (i >= MAX_MAPPINGS) {
-		mappings_full = 1;
-		return 0;
-	}
-	record_mapping(&mappings[i], vma);
-	mappings[i].process = task->tgid;
-	mappings_found = i + 1;
+	record_mapping(&record, vma);
+	/* What no longer fits is written again at the next read. */
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }
 
