@@ -440,7 +440,7 @@ impl Machine for LinuxMachine {
                 }
             }
         }
-        let eligible = self.sampler.still_eligible(member, region);
+        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
         if !eligible.map_err(|error| error.for_process(process))? {
             return Ok(Promoted::NotCandidate);
         }
@@ -502,7 +502,7 @@ impl Machine for LinuxMachine {
         let left = loop {
             if !self
                 .sampler
-                .still_eligible(member, region)
+                .still_eligible(member, region, &mut self.calls)
                 .map_err(failed)?
             {
                 return Err(MachineError::Refused {

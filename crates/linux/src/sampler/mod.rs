@@ -19,6 +19,7 @@ use crate::target_call::TargetCalls;
 use damon::{DamonSampler, Estimates};
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use hawkeye_policy::{Needs, OutsideRegions};
+use nix::errno::Errno;
 use population::{ASK_AGAIN, PopulationReading};
 use std::time::{Duration, Instant};
 
@@ -214,16 +215,24 @@ impl Sampler {
     /// collapse what userfaultfd would miss, and splits are used only where they keep its marks.
     ///
     /// # Errors
-    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    /// `NotAnswering`: the process's `mmap_lock` is taken, and was not let go of while a helper waited for it.
     pub fn still_eligible(
         &mut self,
         member: &Member,
         region: RegionAddr,
+        calls: &mut TargetCalls,
     ) -> Result<bool, LinuxError> {
         let (Self::AccessBits(bits), Some(target)) = (self, &member.target) else {
             return Ok(true);
         };
-        let found = bits.tables.mapping_at(target, region.start())?;
+        let start = region.start();
+        let found = match bits.tables.mapping_at(target, start) {
+            Err(error) if error.errno() == Some(Errno::EBUSY) => {
+                let mappings = bits.mappings(member, target, calls)?;
+                mappings.into_iter().find(|m| m.range.contains(&start))
+            }
+            found => found?,
+        };
         Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
     }
 
