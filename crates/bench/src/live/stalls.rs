@@ -5,7 +5,8 @@ use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::managed::manage;
-use super::report::{Report, median};
+use super::report::Report;
+use crate::workload::rng::Rng;
 use crate::workload::{Event, FaultTimes, Ready, Request, Workload};
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::process::ProcessHandle;
@@ -17,9 +18,10 @@ use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, RegionAddr, SamplingPace};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-const POLICIES: [&str; 4] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens"];
+const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 /// Shorter than by default, so that a turn holds several windows.
-const PERIOD: Duration = Duration::from_millis(1500);
+const PERIOD: Duration = Duration::from_millis(250);
+const WINDOW: Duration = Duration::from_millis(100);
 /// Memory of the program while it is sampled, 16 GiB and 8 GiB beside them, where the machine has
 /// enough.
 const WANTED_MIB: u64 = 24 << 10;
@@ -36,9 +38,14 @@ struct Sizes {
     little_mib: u64,
     /// `MADV_NOHUGEPAGE` memory beside it.
     beside_mib: u64,
+    /// Of the comparison that decides: base pages, with memory beside them.
+    decisive_rounds: usize,
     sampled_rounds: usize,
     promoted_rounds: usize,
-    turn: Duration,
+    /// Short where nothing is promoted: what the host does changes from second to second, and is to hit
+    /// all sides alike.
+    sampled_turn: Duration,
+    promoted_turn: Duration,
     policies: &'static [&'static str],
 }
 
@@ -50,9 +57,11 @@ impl Sizes {
                 promoted_mib: 64,
                 little_mib: 32,
                 beside_mib: 128,
+                decisive_rounds: 2,
                 sampled_rounds: 1,
                 promoted_rounds: 1,
-                turn: Duration::from_millis(100),
+                sampled_turn: Duration::from_millis(400),
+                promoted_turn: Duration::from_millis(100),
                 policies: &["hawkeye-g"],
             },
             Scale::Full => {
@@ -62,9 +71,11 @@ impl Sizes {
                     promoted_mib: 2 << 10,
                     little_mib: 512,
                     beside_mib: mib / 3,
-                    sampled_rounds: 8,
-                    promoted_rounds: 3,
-                    turn: Duration::from_secs(3),
+                    decisive_rounds: 36,
+                    sampled_rounds: 4,
+                    promoted_rounds: 2,
+                    sampled_turn: Duration::from_secs(1),
+                    promoted_turn: Duration::from_secs(2),
                     policies: &POLICIES,
                 }
             }
@@ -168,27 +179,41 @@ impl Side {
         all
     }
 
-    /// Its p99.9 as a multiple of the other's, by all rounds and in each.
+    /// Its p99.9 as a multiple of the other's. The sides took turns: what is drawn by chance are rounds.
     fn ratio(&self, other: &Self) -> Ratio {
         let p999 = |times: &FaultTimes| times.quantile_ns(0.999).max(1) as f64;
-        let pairs = self.rounds.iter().zip(&other.rounds);
-        let each: Vec<f64> = pairs.map(|(own, other)| p999(own) / p999(other)).collect();
+        let rounds = self.rounds.len().min(other.rounds.len()).max(1);
+        let mut rng = Rng::new(1, 0);
+        let mut drawn: Vec<f64> = (0..DRAWS)
+            .map(|_| {
+                let mut sides = [FaultTimes::default(), FaultTimes::default()];
+                for round in (0..rounds).map(|_| rng.below(rounds)) {
+                    for (all, side) in sides.iter_mut().zip([self, other]) {
+                        side.rounds.get(round).into_iter().for_each(|r| all.add(r));
+                    }
+                }
+                p999(&sides[0]) / p999(&sides[1])
+            })
+            .collect();
+        drawn.sort_by(f64::total_cmp);
+        let at = |percent: usize| drawn.get(DRAWS * percent / 1000).copied();
         Ratio {
             of_all: p999(&self.all()) / p999(&other.all()),
-            median: median(&each),
-            least: each.iter().copied().fold(f64::INFINITY, f64::min),
-            most: each.iter().copied().fold(0.0, f64::max),
+            low: at(25).unwrap_or(f64::NAN),
+            high: at(975).unwrap_or(f64::NAN),
         }
     }
 }
 
-/// Two sides' p99.9.
+/// How often rounds are drawn for an interval.
+const DRAWS: usize = 1000;
+
+/// Two sides' p99.9: of all rounds, and the ends of a 95 % interval (bootstrap over rounds).
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ratio {
     of_all: f64,
-    median: f64,
-    least: f64,
-    most: f64,
+    low: f64,
+    high: f64,
 }
 
 /// Measures sampling alone, then promotion, then single calls.
@@ -205,10 +230,20 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             ("sampled", sizes.sampled_mib, sizes.beside_mib),
             ("sampled, little", sizes.little_mib, sizes.beside_mib),
         ] {
-            let sides = sampled(host, size, sizes, mib, beside_mib)?;
+            let decides = size == FaultSize::Base && mib == sizes.sampled_mib && beside_mib > 0;
+            let rounds = if decides {
+                sizes.decisive_rounds
+            } else {
+                sizes.sampled_rounds
+            };
+            let sides = sampled(host, size, sizes, mib, beside_mib, rounds)?;
             describe(what, size, beside_mib, &sides, &mut report);
         }
-        for beside_mib in [0, sizes.beside_mib] {
+        let beside: &[u64] = match size {
+            FaultSize::Base => &[0, sizes.beside_mib],
+            FaultSize::Medium | FaultSize::Huge => &[sizes.beside_mib],
+        };
+        for &beside_mib in beside {
             let sides = promoted(host, size, sizes, beside_mib)?;
             describe("promoted", size, beside_mib, &sides, &mut report);
         }
@@ -218,11 +253,12 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         add_rows(&side.name, &side, None, &mut report);
     }
     report.note(format!(
-        "Sampled: {} MiB ({} MiB where it says little) in base pages read at random by one thread, no promotion; {} rounds of {} s for each side, in turn, in one process. Promoted: {} MiB, {} rounds, a new process each, after a program that used as much memory has ended. Beside it: {} MiB of MADV_NOHUGEPAGE memory of the same process, where it says so.",
+        "Sampled: {} MiB ({} MiB where it says little) in base pages read at random by one thread, no promotion; {} rounds of {} s for each side, in turn, in one process ({} where pages of 4 KiB are touched beside unmanaged memory). Promoted: {} MiB, {} rounds, a new process each, after a program that used as much memory has ended. Beside it: {} MiB of MADV_NOHUGEPAGE memory of the same process, where it says so.",
         sizes.sampled_mib,
         sizes.little_mib,
         sizes.sampled_rounds,
-        sizes.turn.as_secs_f64(),
+        sizes.sampled_turn.as_secs_f64(),
+        sizes.decisive_rounds,
         sizes.promoted_mib,
         sizes.promoted_rounds,
         sizes.beside_mib,
@@ -232,7 +268,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         PERIOD.as_secs_f64(),
     ));
     report.note(
-        "\"unmanaged again\" is a second side without a manager: what it differs by is chance.",
+        "\"unmanaged again\" is a second side without a manager: what it differs by is chance. In brackets: 95 % intervals, by drawing rounds anew 1,000 times.",
     );
     Ok(report)
 }
@@ -240,6 +276,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
 fn settings(max_promotions: Option<u64>) -> Result<Settings, BenchError> {
     Ok(Settings {
         period: PERIOD,
+        window: WINDOW,
         max_promotions,
         cpu: CpuBudget::new(100.0)?,
         pace: SamplingPace::new(100.0, 100.0)?,
@@ -269,32 +306,43 @@ fn sampled(
     sizes: Sizes,
     mib: u64,
     beside_mib: u64,
+    rounds: usize,
 ) -> Result<Vec<Side>, BenchError> {
     host.warm_up((mib + beside_mib) << 20)?;
     let (mut program, ready) = start(host, size, mib, beside_mib)?;
     let mut sides = vec![Side::new("unmanaged"), Side::new("unmanaged again")];
+    let unmanaged = sides.len();
     sides.extend(sizes.policies.iter().map(|policy| Side::new(*policy)));
     let settings = settings(Some(0))?;
-    for round in 0..sizes.sampled_rounds {
+    for round in 0..rounds {
         // Another order each round, so that none always follows the same one.
         for n in 0..sides.len() {
             let place = (n + round) % sides.len();
             let Some(side) = sides.get_mut(place) else {
                 continue;
             };
-            let policy = place.checked_sub(2).and_then(|n| sizes.policies.get(n));
+            let policy = place
+                .checked_sub(unmanaged)
+                .and_then(|n| sizes.policies.get(n));
             one_turn(
                 host,
                 &mut program,
                 ready.pid,
                 policy,
                 settings,
-                sizes.turn,
+                sizes.sampled_turn,
                 side,
             )?;
         }
     }
-    Ok(sides)
+    let idle = sides.iter().skip(unmanaged).find(|side| side.windows == 0);
+    match idle {
+        Some(side) => Err(BenchError::Impossible(format!(
+            "{} took no sample: nothing is shown",
+            side.name
+        ))),
+        None => Ok(sides),
+    }
 }
 
 /// The program under each policy, started anew each time: a huge page has fewer faults to come.
@@ -323,7 +371,7 @@ fn promoted(
                 ready.pid,
                 policy,
                 settings,
-                sizes.turn,
+                sizes.promoted_turn,
                 side,
             )?;
         }
@@ -367,6 +415,7 @@ fn faults(program: &mut Workload) -> Result<FaultTimes, BenchError> {
 
 fn describe(what: &str, size: FaultSize, beside_mib: u64, sides: &[Side], report: &mut Report) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
+    eprintln!("hawkeye: {what}, {}{beside}: measured", size.name());
     for side in sides {
         let name = format!("{what}, {}{beside}: {}", size.name(), side.name);
         add_rows(&name, side, sides.first(), report);
@@ -405,8 +454,8 @@ fn add_rows(name: &str, side: &Side, unmanaged: Option<&Side>, report: &mut Repo
     if let Some(unmanaged) = unmanaged.filter(|unmanaged| unmanaged.name != side.name) {
         let ratio = side.ratio(unmanaged);
         beside = format!(
-            "{:.2} times unmanaged; by round {:.2} ({:.2} to {:.2}); ",
-            ratio.of_all, ratio.median, ratio.least, ratio.most
+            "{:.2} times unmanaged ({:.2} to {:.2}); ",
+            ratio.of_all, ratio.low, ratio.high
         );
     }
     report.row(
@@ -445,7 +494,7 @@ fn single_calls(host: &mut Host, sizes: Sizes) -> Result<Vec<Side>, BenchError> 
         faults(&mut program)?;
         let begun = Instant::now();
         for start in (0..regions.len()).step_by(call.regions()).cycle() {
-            if begun.elapsed() >= sizes.turn {
+            if begun.elapsed() >= sizes.promoted_turn {
                 break;
             }
             let end = regions.len().min(start + call.regions());
@@ -522,22 +571,51 @@ mod tests {
         }
     }
 
-    fn side(name: &str, rounds: &[u64]) -> Side {
+    /// A round of 2,000 faults of 1 us, of which so many take `ns`.
+    fn round(slow: u64, ns: u64) -> FaultTimes {
+        FaultTimes {
+            counts: vec![(1000, 2000 - slow), (ns, slow)],
+            longest_ns: ns,
+            faults: 2000,
+            present: 0,
+        }
+    }
+
+    /// Rounds whose slow faults take from 10 to 20 us on one host, and `factor` times as long.
+    fn rounds(name: &str, factor: f64, stream: u64) -> Side {
+        let mut rng = Rng::new(7, stream);
+        let ns = |_| (f64::from(10_000 + rng.below(10_000) as u32) * factor) as u64;
+        let rounds = (0..40).map(ns).map(|ns| round(4, ns));
         Side {
-            rounds: rounds.iter().copied().map(times).collect(),
+            rounds: rounds.collect(),
             ..Side::new(name)
         }
     }
 
     #[test]
-    fn sides_are_compared_round_by_round_and_whole() {
+    fn a_slower_tail_is_told_from_chance() {
+        let (unmanaged, again) = (rounds("a", 1.0, 1), rounds("b", 1.0, 2));
+        let same = again.ratio(&unmanaged);
+        assert!(same.low <= 1.0 && same.high >= 1.0, "{same:?}");
+        let slower = rounds("c", 1.5, 2).ratio(&unmanaged);
+        assert!(slower.low > 1.0, "{slower:?}");
+        assert!((slower.low..=slower.high).contains(&slower.of_all));
+        // The same rounds, whatever the host did in them.
+        let paired = rounds("d", 1.05, 1).ratio(&unmanaged);
+        assert!(paired.low > 1.04 && paired.high < 1.06, "{paired:?}");
+    }
+
+    #[test]
+    fn sides_are_compared_whole() {
+        let side = |name: &str, rounds: &[u64]| Side {
+            rounds: rounds.iter().copied().map(times).collect(),
+            ..Side::new(name)
+        };
         let (managed, unmanaged) = (
             side("a", &[3000, 8000, 5000]),
             side("b", &[2000, 2000, 5000]),
         );
-        let ratio = managed.ratio(&unmanaged);
-        assert_eq!((ratio.least, ratio.median, ratio.most), (1.0, 1.5, 4.0));
-        assert_eq!(ratio.of_all, 8000.0 / 5000.0);
+        assert_eq!(managed.ratio(&unmanaged).of_all, 8000.0 / 5000.0);
         let mut report = Report::new("stalls");
         add_rows("a", &managed, Some(&unmanaged), &mut report);
         assert_eq!(report.rows[0].value, 0.008);

@@ -18,7 +18,7 @@ mod one_tib;
 mod patterned;
 mod process;
 mod protocol;
-mod rng;
+pub(crate) mod rng;
 mod shared;
 mod stalls;
 mod storm;
