@@ -221,6 +221,8 @@ class Runner:
             folder.mkdir(parents=True, exist_ok=True)
         self.labels = {}
         self.managed = {"samples": 0, "promoted": 0, "split": 0}
+        # How often the last test was run under the manager.
+        self.runs = 1
 
     def run(self, test, huge_pages, side, command=()):
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
@@ -277,7 +279,9 @@ class Runner:
         Returns the first results that differ from those without a manager, or the last."""
         did = {"samples": 0, "promoted": 0, "split": 0}
         begun = time.monotonic()
+        self.runs = 0
         while True:
+            self.runs += 1
             found, did_now = self.run_managed_once(test, huge_pages)
             for key, value in did_now.items():
                 did[key] += value
@@ -313,6 +317,7 @@ class VmRunner:
         self.labels = {}
         self.managed = {"samples": 0, "promoted": 0, "split": 0}
         self.found = {}
+        self.runs = 1
         script = scratch / "all.sh"
         manager = f"./{hawkeye.name} {self.OPTIONS.format(policy=policy)}"
         script.write_text(self.script(tests, manager))
@@ -422,8 +427,8 @@ def compare(runner, test, huge_pages, paused, rows):
     labels = list(dict.fromkeys([*first, *again, *managed]))
     unstable = {label for label in labels if first.get(label) != again.get(label)}
     different = {label for label in labels if first.get(label) != managed.get(label)} - unstable
-    # What seems to differ may be rare without a manager, too.
-    for n in range(2):
+    # What seems to differ may be as rare without a manager, in as many runs and more.
+    for n in range(2 if paused else 2 * runner.runs):
         if not different:
             break
         more = runner.run(test, huge_pages, f"unmanaged-{n + 3}")

@@ -17,6 +17,7 @@ mod generator;
 pub mod identity;
 pub mod idle_time;
 pub mod instance;
+mod ksm;
 pub mod learned;
 pub mod live;
 pub mod machine_costs;

@@ -5,6 +5,7 @@
 //! kernel/bpf/task_iter.c, does not move on to a next thread then; 5.12 to 6.18 at least). So a read that
 //! brings nothing new is the last.
 
+use crate::ksm::Ksm;
 use crate::mappings::Mapping;
 
 /// Bytes of a record: `struct mapping_record` of bpf/intf.h.
@@ -42,11 +43,12 @@ pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
 
 /// The mappings that records are about.
 pub(crate) fn mappings_of(records: &[u8]) -> Vec<Mapping> {
+    let ksm = Ksm::default();
     let mapping = |record: &[u8]| {
         let [start, end, flags, has_file] = words(record);
         Mapping {
             range: start..end,
-            flags,
+            flags: ksm.effective(flags),
             file_backed: has_file != 0,
         }
     };

@@ -19,6 +19,7 @@ pub(crate) mod vm {
     pub const MIXEDMAP: u64 = 0x1000_0000;
     pub const HUGEPAGE: u64 = 0x2000_0000;
     pub const NOHUGEPAGE: u64 = 0x4000_0000;
+    pub const MERGEABLE: u64 = 0x8000_0000;
 }
 
 /// One mapping of a process.
@@ -26,7 +27,7 @@ pub(crate) mod vm {
 pub struct Mapping {
     /// Addresses.
     pub range: Range<u64>,
-    /// `VM_*` bits.
+    /// `VM_*` bits; `VM_MERGEABLE` only while KSM runs.
     pub flags: u64,
     /// Whether a file (shared memory included) is behind it.
     pub file_backed: bool,
@@ -47,6 +48,10 @@ pub enum Ineligible {
     /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
     #[error("its owner said MADV_NOHUGEPAGE")]
     NoHugePage,
+    /// Its owner offered it for merging (`MADV_MERGEABLE`), and KSM runs: it would split what is promoted,
+    /// and promotion would undo what it merges.
+    #[error("KSM merges it: its owner said MADV_MERGEABLE")]
+    Merging,
     /// Huge already, from the hugetlb pool.
     #[error("it is huge already, from the hugetlb pool")]
     HugeTlb,
@@ -85,6 +90,9 @@ impl Mapping {
         }
         if self.flags & vm::NOHUGEPAGE != 0 {
             return Err(Ineligible::NoHugePage);
+        }
+        if self.flags & vm::MERGEABLE != 0 {
+            return Err(Ineligible::Merging);
         }
         if self.flags & vm::WRITE == 0 {
             return Err(Ineligible::ReadOnly);
@@ -244,6 +252,7 @@ mod tests {
             Err(Ineligible::Userfaultfd)
         );
         assert_eq!(with(vm::HUGETLB), Err(Ineligible::HugeTlb));
+        assert_eq!(with(vm::MERGEABLE), Err(Ineligible::Merging));
         assert_eq!(with(vm::SHARED), Err(Ineligible::NotAnonymous));
         assert_eq!(with(vm::PFNMAP), Err(Ineligible::NotAnonymous));
         assert_eq!(with(vm::GROWSDOWN), Err(Ineligible::Stack));

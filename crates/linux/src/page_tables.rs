@@ -8,6 +8,7 @@ mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::LinuxError;
+use crate::ksm::Ksm;
 use crate::mapping_records::{keep_new, mappings_of};
 use crate::mappings::Mapping;
 use hawkeye_policy::run_rate::PageBits;
@@ -238,7 +239,7 @@ impl PageTables {
                     let found = &bss.found_mapping;
                     return Ok(Some(Mapping {
                         range: found.start..found.end,
-                        flags: found.flags,
+                        flags: Ksm::default().effective(found.flags),
                         file_backed: found.has_file != 0,
                     }));
                 }

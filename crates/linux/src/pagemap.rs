@@ -1,6 +1,7 @@
 //! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
 use crate::error::LinuxError;
+use crate::ksm::Ksm;
 use crate::mappings::Mapping;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
@@ -31,6 +32,7 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
     let maps = Process::new(pid as i32)
         .and_then(|process| process.smaps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let ksm = Ksm::default();
     Ok(maps
         .iter()
         .map(|m| {
@@ -48,14 +50,12 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
                 (has(VmFlags::MM), 0x1000_0000),
                 (has(VmFlags::HG), 0x2000_0000),
                 (has(VmFlags::NH), 0x4000_0000),
+                (has(VmFlags::MG), 0x8000_0000),
             ];
+            let flags = flags.iter().filter(|(set, _)| *set);
             Mapping {
                 range: m.address.0..m.address.1,
-                flags: flags
-                    .iter()
-                    .filter(|(set, _)| *set)
-                    .map(|(_, bit)| bit)
-                    .sum(),
+                flags: ksm.effective(flags.map(|(_, bit)| bit).sum()),
                 file_backed: m.inode != 0 || matches!(m.pathname, MMapPath::Path(_)),
             }
         })

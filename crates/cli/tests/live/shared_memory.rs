@@ -172,6 +172,31 @@ fn merged_pages_stay_merged() {
     );
 }
 
+/// None of it is merged, because no two of its pages are alike: only the offer holds promotion back.
+#[test]
+fn what_ksm_may_merge_is_left_alone_while_it_runs() {
+    let name = this_test!();
+    let Some(machine) = machine(name) else {
+        return;
+    };
+    let Some(_ksm) = Ksm::start() else {
+        name.skip("this kernel has no KSM");
+        return;
+    };
+    let words = "shared --mib 64 --workers 0 --mergeable 16384 --parent-mib 64";
+    let (_program, pid) = workload(words);
+    let (_control, control_pid) = workload("random --mib 32 --pages base --quiet");
+    let manager = Manager::of(&machine, "hawkeye-g", &[pid, control_pid]);
+    let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
+    assert!(until(Duration::from_secs(30), huge));
+    assert_eq!(rollup_kib(pid, "AnonHugePages"), 0);
+    // Once KSM has stopped it is memory like any other.
+    fs::write(Ksm::path("run"), "0").expect("KSM stops");
+    let huge = || rollup_kib(pid, "AnonHugePages") > 0;
+    assert!(until(Duration::from_secs(30), huge));
+    drop(manager);
+}
+
 fn machine_of(pid: u32) -> LinuxMachine {
     let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
     LinuxMachine::new(means(), scope, StopSignals::take_over().expect("signals"))

@@ -95,6 +95,11 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
             }
             let takes_back = turns % TURNS == 0;
             reload(&machine, &daemon, if takes_back { 2 } else { 85 });
+            // What KSM may merge is left alone while it runs, and promoted when it has stopped.
+            if ksm.is_some() {
+                fs::write(Ksm::path("run"), if turns % 2 == 0 { "1" } else { "0" })
+                    .expect("KSM is there");
+            }
         }
         std::thread::sleep(Duration::from_millis(100));
     };

@@ -5,6 +5,7 @@
 
 mod executable;
 mod notebook;
+mod reader;
 mod record;
 
 pub use executable::{Build, Executable};

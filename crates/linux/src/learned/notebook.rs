@@ -1,16 +1,19 @@
 //! What is seen of managed processes on its way into records.
 
+use super::reader::Reader;
 use super::{Executable, Learned, Record};
 use crate::page_sizes::SizeSeen;
 use crate::process::age;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A process that was managed for less than this has taught nothing.
 const LEAST: Duration = Duration::from_secs(3);
 /// One that was there for longer than this when it was found has not been seen from its start on.
 const YOUNG: Duration = Duration::from_secs(15);
+/// How long executables of new processes are waited for: a warm start begins with what is known.
+const ANSWER: Duration = Duration::from_millis(20);
 /// Regions are filled whose pages are there but for a tenth.
 const FILLED: f64 = 0.9;
 
@@ -18,6 +21,7 @@ const FILLED: f64 = 0.9;
 #[derive(Debug)]
 pub(crate) struct Notebook {
     learned: Learned,
+    reader: Reader,
     pages: BTreeMap<ProcessId, Option<Page>>,
 }
 
@@ -42,8 +46,16 @@ struct Page {
 
 impl Notebook {
     pub(crate) fn new(learned: Learned) -> Self {
+        Self::reading(learned, Executable::of)
+    }
+
+    fn reading(
+        learned: Learned,
+        read: impl Fn(u32) -> Option<Executable> + Send + 'static,
+    ) -> Self {
         Self {
             learned,
+            reader: Reader::new(read),
             pages: BTreeMap::new(),
         }
     }
@@ -56,17 +68,8 @@ impl Notebook {
         now: Duration,
         sizes: impl FnOnce() -> Vec<SizeSeen>,
     ) {
-        for process in processes {
-            if !self.pages.contains_key(process) {
-                let page = Executable::of(process.pid).map(|executable| {
-                    let known = self.learned.load(&executable);
-                    let known = known.unwrap_or_else(|| Record::new(executable));
-                    Page::new(known, age(*process) <= YOUNG, now)
-                });
-                self.pages.insert(*process, page);
-            }
-        }
         let there: HashSet<&ProcessId> = processes.iter().collect();
+        self.look_up(&there, now);
         let known = self.pages.keys();
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
         if gone.is_empty() {
@@ -75,6 +78,29 @@ impl Notebook {
         let sizes = sizes();
         for process in gone {
             self.close(process, now, &sizes);
+        }
+    }
+
+    /// Opens a page for each new process whose executable is known by now. Where one is not read in time,
+    /// nobody waits for the next either.
+    fn look_up(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
+        let was_idle = self.reader.is_idle();
+        for process in there {
+            if !self.pages.contains_key(process) {
+                self.reader.ask(**process);
+            }
+        }
+        let wait = if was_idle { ANSWER } else { Duration::ZERO };
+        for (process, executable) in self.reader.answers(Instant::now() + wait) {
+            if !there.contains(&process) {
+                continue;
+            }
+            let page = executable.map(|executable| {
+                let known = self.learned.load(&executable);
+                let known = known.unwrap_or_else(|| Record::new(executable));
+                Page::new(known, age(process) <= YOUNG, now)
+            });
+            self.pages.insert(process, page);
         }
     }
 
@@ -249,6 +275,43 @@ mod tests {
         chosen(&mut page, SMALL, 45);
         let record = page.close(Duration::from_secs(60), &[]).expect("it has");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_answer_is_not_waited_for_twice() {
+        let name = format!("hawkeye-{}-notebook", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let learned = Learned::open(folder.clone()).expect("a folder");
+        let (let_go, held) = std::sync::mpsc::channel::<()>();
+        let read = move |pid| {
+            if pid == 1 {
+                let _ = held.recv();
+            }
+            Executable::of(std::process::id())
+        };
+        let mut notebook = Notebook::reading(learned, read);
+        let process = |pid| ProcessId {
+            pid,
+            start_ticks: 1,
+        };
+        let is_open = |notebook: &Notebook, pid| notebook.pages.contains_key(&process(pid));
+        let all = [process(1), process(2)];
+        notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        assert!(is_open(&notebook, 2));
+        let begun = Instant::now();
+        for _ in 0..1000 {
+            notebook.update(&all, Duration::ZERO, Vec::new);
+        }
+        // Not 20 s.
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(!is_open(&notebook, 1) && is_open(&notebook, 2));
+        let_go.send(()).expect("it waits");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_open(&notebook, 1) && Instant::now() < deadline {
+            notebook.update(&all, Duration::ZERO, Vec::new);
+        }
+        assert!(is_open(&notebook, 1));
+        std::fs::remove_dir_all(folder).expect("removes");
     }
 
     #[test]

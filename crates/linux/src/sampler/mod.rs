@@ -5,6 +5,7 @@ pub mod damon;
 mod member;
 mod population;
 pub mod run_rate;
+mod task;
 
 pub use bits::AccessBits;
 pub use member::Member;
@@ -20,8 +21,8 @@ use damon::{DamonSampler, Estimates};
 use hawkeye_policy::{CoverageSource, ProcessSample, RegionAddr, RegionSample, Terms};
 use hawkeye_policy::{Needs, OutsideRegions};
 use nix::errno::Errno;
-use population::{ASK_AGAIN, PopulationReading};
 use std::time::{Duration, Instant};
+use task::{ASK_AGAIN, Task};
 
 /// How the kernel lets us see accesses here; the probe chooses.
 pub enum Sampler {
@@ -340,16 +341,18 @@ fn population(member: &mut Member) -> Result<Option<Vec<RegionSample>>, LinuxErr
         return Ok(Some(Vec::new()));
     }
     let pid = member.handle.id.pid;
-    let begin = || PopulationReading::begin(pid);
+    let begin = || Task::begin(move || population::read(pid));
     let reading = member.population.get_or_insert_with(begin);
-    let read = reading.poll(pid);
+    let read = reading.poll(pid, population::PATIENCE);
     if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
         member.population = None;
     }
-    Ok(read?.map(|(eligible, regions)| {
-        member.eligible = eligible;
-        regions
-    }))
+    let Some(read) = read? else {
+        return Ok(None);
+    };
+    let (eligible, regions) = read?;
+    member.eligible = eligible;
+    Ok(Some(regions))
 }
 
 #[cfg(test)]

@@ -8,12 +8,10 @@ use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
 use crate::error::LinuxError;
 use crate::sampler::Slice;
-use crate::sampler::population::ASK_AGAIN;
+use crate::sampler::task::{ASK_AGAIN, Task};
 use crate::{mappings, pagemap};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// What DAMON has shown of one process.
@@ -112,37 +110,6 @@ impl Session {
     }
 }
 
-/// Something that a thread does.
-#[derive(Debug)]
-struct Task<T> {
-    answer: Receiver<T>,
-    began: Instant,
-}
-
-impl<T: Send + 'static> Task<T> {
-    fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
-        let (sender, answer) = sync_channel(1);
-        thread::spawn(move || {
-            // The manager may be gone by then.
-            let _ = sender.send(work());
-        });
-        Self {
-            answer,
-            began: Instant::now(),
-        }
-    }
-
-    /// What came of it; `None` while it goes on. Something that goes on for too long is given up.
-    fn poll(&self, process: ProcessId) -> Result<Option<T>, LinuxError> {
-        match self.answer.try_recv() {
-            Ok(done) => Ok(Some(done)),
-            Err(TryRecvError::Empty) if self.began.elapsed() < PATIENCE => Ok(None),
-            Err(TryRecvError::Empty) => Err(LinuxError::NotAnswering(process.pid)),
-            Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(process.pid)),
-        }
-    }
-}
-
 /// How long listing, setting up and the end of a window may each take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -195,8 +162,8 @@ impl DamonSampler {
         estimates: &mut Estimates,
     ) -> Result<Slice<()>, LinuxError> {
         match std::mem::take(&mut self.session) {
-            Session::Listing(_, task) => {
-                let Some(regions) = task.poll(process)? else {
+            Session::Listing(_, mut task) => {
+                let Some(regions) = task.poll(process.pid, PATIENCE)? else {
                     self.session = Session::Listing(process, task);
                     return Ok(Slice::Unfinished(ASK_AGAIN));
                 };
@@ -213,7 +180,7 @@ impl DamonSampler {
                 self.session = Session::Starting(process, Task::begin(start));
                 Ok(Slice::Unfinished(ASK_AGAIN))
             }
-            Session::Starting(_, task) => match task.poll(process)? {
+            Session::Starting(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = Session::Starting(process, task);
                     Ok(Slice::Unfinished(ASK_AGAIN))
@@ -254,7 +221,7 @@ impl DamonSampler {
                 self.session = Session::Finishing(process, task);
                 Ok(Slice::Unfinished(ASK_AGAIN))
             }
-            Session::Finishing(_, task) => match task.poll(process)? {
+            Session::Finishing(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = Session::Finishing(process, task);
                     Ok(Slice::Unfinished(ASK_AGAIN))
