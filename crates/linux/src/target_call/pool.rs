@@ -148,6 +148,11 @@ impl TargetCalls {
         finished
     }
 
+    /// The helper that made the last call that was answered.
+    pub(crate) fn idle_helper(&self) -> Option<u32> {
+        self.idle.last().map(TargetCaller::helper)
+    }
+
     /// Targets that have not answered yet.
     pub fn unanswered(&self) -> Vec<Unanswered> {
         let waiting = self.waiting.iter();
