@@ -5,7 +5,7 @@ use crate::scheduled::Scheduled;
 use crate::target_call::TargetCalls;
 use std::time::Duration;
 
-/// The calls, and how their helpers are scheduled: what is filled takes their time, not the thread's.
+/// The calls, and how their helpers are scheduled: a fill takes their time, not the thread's.
 #[derive(Default)]
 pub(super) struct FillCalls {
     calls: TargetCalls,
@@ -26,7 +26,7 @@ impl FillCalls {
         Ok(new)
     }
 
-    /// For the next call; a process whose lock is free again gets calls again.
+    /// For the next call; a process that has answered its last one gets calls again.
     pub(super) fn next(&mut self) -> &mut TargetCalls {
         // The stream of a region that is filled late has ended.
         self.calls.finished();

@@ -36,8 +36,8 @@ impl FillMethod {
 ///
 /// # Errors
 /// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch,
-/// `EEXIST` its owner has written to it and shares it with a child; `NotAnswering` it waits for a lock
-/// of the process's; what [`crate::remote_advice::collapse`] says.
+/// `EEXIST` its owner has written to it and shares it with a child; `NotAnswering` the call waits for
+/// a lock of the process; what [`crate::remote_advice::collapse`] says.
 pub(super) fn fill(
     calls: &mut TargetCalls,
     process: &ProcessHandle,

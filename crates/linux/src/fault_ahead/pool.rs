@@ -123,7 +123,7 @@ impl Pool {
         may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
-    /// Has it filled, by `calls` where there are no workers; [`Self::outcome`] says what came of it.
+    /// Has it filled, by `calls` where there are no workers; [`Self::outcome`] says the result.
     pub(super) fn hand_over(&mut self, job: Job, calls: &mut FillCalls) {
         let refused = match self.idlest() {
             None => Some(job),
@@ -332,7 +332,7 @@ mod tests {
         assert!(outcomes.iter().all(gone));
     }
 
-    /// Fills by `count` threads: a region of `stuck`, then some of this process, then another of `stuck`.
+    /// Fills by `count` threads: a region of `stuck`, some of this process, another of `stuck`.
     /// The outcomes, and how long the pool took to end.
     fn fill_beside(
         stuck: &Arc<ProcessHandle>,

@@ -22,7 +22,7 @@ mod silent_files;
 const BYTES: usize = 8 * HUGE_PAGE_BYTES as usize;
 
 /// A child that reads its own memory, where a file is mapped of which no read is answered. This
-/// process has the same memory at the same addresses, of which neither has touched but the first page.
+/// process has the same memory at the same addresses. Both have touched the first page only.
 pub(super) struct StuckTarget {
     pub(super) handle: Arc<ProcessHandle>,
     child: Pid,
