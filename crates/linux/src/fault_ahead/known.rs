@@ -133,7 +133,7 @@ mod tests {
                 let now = Duration::ZERO;
                 refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
             };
-            let _ = tell.send([process, own, process].map(|process| is_known(process)));
+            let _ = tell.send([process, own, process].map(&mut is_known));
         });
         let known = told.recv_timeout(Duration::from_secs(60));
         assert_eq!(known.expect("nothing waits"), [false, true, false]);
