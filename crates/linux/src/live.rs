@@ -626,7 +626,7 @@ impl Machine for LinuxMachine {
     fn manager_cpu(&self) -> Duration {
         // Zeroing is work that the programs would have done.
         let filler = self.filled_ahead().unwrap_or_default();
-        let own = process::own_cpu() + self.calls.cpu();
+        let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
         own.saturating_sub(filler.cpu)
     }
 

@@ -1,5 +1,6 @@
 //! What the scheduler counts of a thread.
 
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// Time that a thread has run, and time that it could have run but waited for a core (`/proc/PID/task/TID/schedstat`,
@@ -18,6 +19,11 @@ impl Scheduled {
         Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
     }
 
+    /// Of the first thread of a process.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+    }
+
     /// The line of such a file.
     pub fn parse(line: &str) -> Option<Self> {
         let mut numbers = line.split_whitespace().map(str::parse);
@@ -26,6 +32,28 @@ impl Scheduled {
             ran: next()?,
             waited: next()?,
         })
+    }
+}
+
+impl Add for Scheduled {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            ran: self.ran + other.ran,
+            waited: self.waited + other.waited,
+        }
+    }
+}
+
+impl Sub for Scheduled {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            ran: self.ran.saturating_sub(earlier.ran),
+            waited: self.waited.saturating_sub(earlier.waited),
+        }
     }
 }
 

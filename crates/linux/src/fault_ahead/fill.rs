@@ -2,10 +2,9 @@
 
 use crate::error::LinuxError;
 use crate::mappings::vm;
-use crate::process::{ProcessHandle, ProcessMemory};
-use crate::remote_advice;
-use crate::shared_pages::SharedPages;
-use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
+use crate::process::ProcessHandle;
+use crate::target_call::TargetCalls;
+use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr};
 use nix::errno::Errno;
 
 /// How a region is filled.
@@ -37,26 +36,32 @@ impl FillMethod {
 ///
 /// # Errors
 /// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch,
-/// `EEXIST` its owner has written to it and shares it with a child; what [`remote_advice::collapse`] says.
-pub fn fill(
+/// `EEXIST` its owner has written to it and shares it with a child; `NotAnswering` the call waits for
+/// a lock of the process; what [`crate::remote_advice::collapse`] says.
+pub(super) fn fill(
+    calls: &mut TargetCalls,
     process: &ProcessHandle,
     region: RegionAddr,
     method: FillMethod,
 ) -> Result<(), LinuxError> {
-    ProcessMemory::open(process)?.read(region.start(), &mut [0])?;
+    calls.map_page(process, region.start())?;
     match method {
         FillMethod::Read => Ok(()),
         FillMethod::Collapse => {
-            refuse_shared(process.id.pid, region)?;
-            remote_advice::collapse(process, region)
+            refuse_shared(calls, process.id, region)?;
+            calls.collapse_once(process, region)
         }
     }
 }
 
 /// The region was empty a moment ago. If its owner has written to it and forked since, a collapse
 /// would copy what both share.
-fn refuse_shared(pid: u32, region: RegionAddr) -> Result<(), LinuxError> {
-    let shared = SharedPages::open(pid)?.in_region(region)?;
+fn refuse_shared(
+    calls: &mut TargetCalls,
+    process: ProcessId,
+    region: RegionAddr,
+) -> Result<(), LinuxError> {
+    let shared = calls.shared_pages(process, region)?;
     if shared.count() <= MAX_SHARED_PAGES {
         return Ok(());
     }
@@ -91,15 +96,17 @@ mod tests {
         let memory = memory.expect("maps");
         let start = (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES);
         let region = RegionAddr::containing(start);
-        let pid = std::process::id();
-        assert!(refuse_shared(pid, region).is_ok(), "it is empty");
+        let mut calls = TargetCalls::default();
+        let process = own();
+        let mut refuse_shared = || refuse_shared(&mut calls, process.id, region);
+        assert!(refuse_shared().is_ok(), "it is empty");
         let offset = start as usize - memory.as_ptr() as usize;
         // SAFETY: the second half of the mapping at the latest, to which no reference exists.
         unsafe {
             let first = memory.cast::<u8>().add(offset);
             first.write_bytes(1, HUGE_PAGE_BYTES as usize);
         }
-        assert!(refuse_shared(pid, region).is_ok(), "it is private");
+        assert!(refuse_shared().is_ok(), "it is private");
         // SAFETY: the child only waits for a signal.
         let child = match unsafe { fork() }.expect("forks") {
             ForkResult::Child => loop {
@@ -107,13 +114,17 @@ mod tests {
             },
             ForkResult::Parent { child } => child,
         };
-        let process = ProcessHandle::open(pid).expect("opens");
-        let filled = fill(&process, region, FillMethod::Collapse);
+        let filled = fill(
+            &mut TargetCalls::default(),
+            &process,
+            region,
+            FillMethod::Collapse,
+        );
         kill(child, Signal::SIGKILL).expect("kills");
         waitpid(child, None).expect("waits");
         let errno = filled.expect_err("it is shared").errno();
         assert_eq!(errno, Some(Errno::EEXIST));
-        assert!(refuse_shared(pid, region).is_ok(), "the child has ended");
+        assert!(refuse_shared().is_ok(), "the child has ended");
         // SAFETY: the mapping made above, to which no reference is left.
         unsafe { munmap(memory, bytes.get()) }.expect("unmaps");
     }
@@ -170,7 +181,8 @@ mod tests {
             .expect("registers");
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
-            let _ = tell.send(fill(&own(), region, FillMethod::Read));
+            let mut calls = TargetCalls::default();
+            let _ = tell.send(fill(&mut calls, &own(), region, FillMethod::Read));
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
         let reported = watcher.next_fault();
@@ -193,13 +205,16 @@ mod tests {
             return;
         };
         let region = memory.region();
-        let refused = fill(&handle, region, FillMethod::Collapse);
+        let mut calls = TargetCalls::default();
+        let refused = fill(&mut calls, &handle, region, FillMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::pagemap::population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("is our child");
         waitpid(stranger, None).expect("ends");
-        let gone = matches!(refused, Err(LinuxError::NoSuchProcess(pid)) if pid == handle.id.pid);
-        assert!(gone, "{refused:?}");
+        assert!(
+            refused.as_ref().is_err_and(LinuxError::is_gone),
+            "{refused:?}"
+        );
         assert_eq!(found.expect("reads"), []);
     }
 

@@ -1,6 +1,7 @@
 //! The filler's loop: listen, look, have filled, look.
 
 use super::attention::Attention;
+use super::calls::FillCalls;
 use super::frontier::{Frontier, Watchlist};
 use super::known::{Known, look, refresh};
 use super::limits::Limits;
@@ -42,6 +43,7 @@ pub(super) struct Filler {
     /// Who does not use what is filled.
     muted: Muted,
     pool: Pool,
+    calls: FillCalls,
     attention: Attention,
     limits: Limits,
 }
@@ -63,6 +65,7 @@ impl Filler {
             warm: HashMap::new(),
             muted: Muted::default(),
             pool: Pool::start(threads)?,
+            calls: FillCalls::start()?,
             attention: Attention::default(),
             limits: Limits::new(rate),
         };
@@ -97,8 +100,10 @@ impl Filler {
 
     fn publish(&self) {
         let (shared, set) = (&self.shared, Ordering::Relaxed);
-        let cpu = thread_cpu() + self.pool.cpu();
+        let helpers = self.calls.cpu() + self.pool.helper_cpu();
+        let cpu = thread_cpu() + self.pool.cpu() + helpers;
         shared.cpu_ns.store(cpu.as_nanos() as u64, set);
+        shared.helper_cpu_ns.store(helpers.as_nanos() as u64, set);
         shared.ahead.store(self.predictor.ahead(), set);
         shared.unused.store(self.predictor.unused(), set);
     }
@@ -207,7 +212,8 @@ impl Filler {
             if now < warm.next_look() + may_be_late {
                 continue;
             }
-            let known = refresh(&mut self.known, &mut self.tables, *process, None, now);
+            let calls = self.calls.next();
+            let known = refresh(&mut self.known, &self.tables, calls, *process, None, now);
             let mapped = known.map(Known::ranges).unwrap_or_default();
             for last in warm.look(now, &mapped) {
                 self.predictor.mapped(now, *process, last);
@@ -253,16 +259,19 @@ impl Filler {
     /// Has the region filled that is most urgent; whether there was one, and somebody to do it.
     fn fill_next(&mut self) -> bool {
         let now = self.now();
-        if !self.pool.is_ready() || !self.limits.allow(now, self.predictor.under_way()) {
+        if !self.pool.is_ready(&mut self.calls)
+            || !self.limits.allow(now, self.predictor.under_way())
+        {
             return false;
         }
-        let (shared, tables, known) = (&self.shared, &mut self.tables, &mut self.known);
+        let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
+        let calls = self.calls.next();
         let task = self.predictor.next_fill(now, |process, head| {
             let followed = shared.followed().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
-            let known = refresh(known, tables, process, Some(head), now)?;
+            let known = refresh(known, tables, calls, process, Some(head), now)?;
             let mapped = known.around(head)?;
             Some(Surroundings {
                 mapped: mapped.range.clone(),
@@ -274,7 +283,7 @@ impl Filler {
             return false;
         };
         match self.prepare(task) {
-            Ok(job) => self.pool.hand_over(job),
+            Ok(job) => self.pool.hand_over(job, &mut self.calls),
             Err(what) => self.settle(task, what),
         }
         true

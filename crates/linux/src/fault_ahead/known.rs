@@ -2,7 +2,9 @@
 
 use super::fill::FillMethod;
 use crate::error::LinuxError;
+use crate::mapping_records::mappings_of;
 use crate::page_tables::{PageTables, Target};
+use crate::target_call::TargetCalls;
 use crate::thp_settings::{enabled_file, read_setting};
 use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
 use std::collections::HashMap;
@@ -43,7 +45,8 @@ impl Known {
 /// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
 pub(super) fn refresh<'a>(
     all: &'a mut HashMap<ProcessId, Known>,
-    tables: &mut PageTables,
+    tables: &PageTables,
+    calls: &mut TargetCalls,
     process: ProcessId,
     region: Option<RegionAddr>,
     now: Duration,
@@ -55,6 +58,9 @@ pub(super) fn refresh<'a>(
         recent(known.at) && region.is_some_and(covers)
     };
     if !all.get(&process).is_some_and(fresh) {
+        if calls.is_unanswered(process) {
+            return None;
+        }
         let known = match all.remove(&process) {
             Some(known) => known,
             None => Known {
@@ -65,7 +71,8 @@ pub(super) fn refresh<'a>(
             },
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
-        let mappings = tables.mappings(&known.target).ok()?;
+        let records = calls.list(process, known.target.list()).ok()?;
+        let mappings = mappings_of(&records);
         let mapped = mappings.iter().filter_map(|mapping| {
             Some(Mapped {
                 range: mapping.eligible().ok()?,
@@ -95,4 +102,40 @@ pub(super) fn look(
     // One zero page is what is left of a fill that was refused.
     let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
     Ok(tables.region(target, region)?.filter(something))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stuck_target::StuckTarget;
+    use super::*;
+    use crate::process::ProcessHandle;
+    use std::sync::mpsc;
+
+    #[test]
+    fn mappings_of_a_target_that_holds_its_lock_are_not_waited_for() {
+        // It takes root and FUSE.
+        let Some(stuck) = StuckTarget::start() else {
+            return;
+        };
+        let (process, region) = (stuck.handle.id, stuck.region());
+        // It waits for the lock to write, and all others wait behind it.
+        let mut writer = TargetCalls::default();
+        let collapsed = writer
+            .map_page(&stuck.handle, region.start())
+            .and_then(|()| writer.collapse_once(&stuck.handle, region));
+        assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let tables = PageTables::load().expect("loads");
+            let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
+            let own = ProcessHandle::open(std::process::id()).expect("opens").id;
+            let mut is_known = |process| {
+                let now = Duration::ZERO;
+                refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
+            };
+            let _ = tell.send([process, own, process].map(&mut is_known));
+        });
+        let known = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(known.expect("nothing waits"), [false, true, false]);
+    }
 }

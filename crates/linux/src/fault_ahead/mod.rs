@@ -4,6 +4,7 @@
 //! comes next (asked by `filler`), and it is filled (`fill`), by that thread or by workers (`pool`). The manager says who is followed and how much room there is.
 
 mod attention;
+mod calls;
 mod fill;
 mod filler;
 mod frontier;
@@ -12,6 +13,8 @@ mod limits;
 mod muted;
 mod pool;
 mod spare_core;
+#[cfg(test)]
+mod stuck_target;
 mod warm;
 mod worker;
 
@@ -46,8 +49,10 @@ pub struct FillStatistics {
     /// Regions that were filled ahead of streams that ended before they came to them, at the most. Recovery takes
     /// them back where memory gets short.
     pub unused: u64,
-    /// CPU time it took, of all threads.
+    /// CPU time it took, of all threads and their helper processes.
     pub cpu: Duration,
+    /// That of the helpers alone, which is none of this process's.
+    pub helper_cpu: Duration,
     /// The longest single fill.
     pub longest: Duration,
 }
@@ -81,6 +86,7 @@ struct Shared {
     ahead: AtomicU64,
     unused: AtomicU64,
     cpu_ns: AtomicU64,
+    helper_cpu_ns: AtomicU64,
     longest_ns: AtomicU64,
 }
 
@@ -202,6 +208,7 @@ impl FaultAhead {
             ahead: self.thread.shared.ahead.load(Ordering::Relaxed),
             unused: self.thread.shared.unused.load(Ordering::Relaxed),
             cpu: time(&self.thread.shared.cpu_ns),
+            helper_cpu: time(&self.thread.shared.helper_cpu_ns),
             longest: time(&self.thread.shared.longest_ns),
         }
     }
@@ -228,7 +235,7 @@ impl Drop for Running {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // A call into another process takes a millisecond, but nothing holds it to that: it is not waited for at any price.
+        // While it loads its programs, or has no core, it takes long.
         let deadline = Instant::now() + PATIENCE;
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,10 +1,10 @@
 //! Who fills: the filler's own thread, or several others.
 
+use super::calls::FillCalls;
 use super::spare_core::{SpareCore, SpareCores};
 use super::worker::{Job, Line, Outcome, Report, work};
 use crate::bell::Bell;
 use crate::error::LinuxError;
-use crate::scheduled::Scheduled;
 use hawkeye_policy::fault_ahead::FillThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
@@ -40,6 +40,7 @@ struct Worker {
     jobs: Sender<Job>,
     under_way: usize,
     cpu: Duration,
+    helper_cpu: Duration,
     thread: JoinHandle<()>,
 }
 
@@ -85,6 +86,7 @@ impl Pool {
             jobs: hand_over,
             under_way: 0,
             cpu: Duration::ZERO,
+            helper_cpu: Duration::ZERO,
             thread,
         });
         Ok(())
@@ -103,13 +105,14 @@ impl Pool {
         pauses.min().unwrap_or_else(|| self.spare_core.pause(now))
     }
 
-    /// Whether somebody has time for one more, and a core.
-    pub(super) fn is_ready(&mut self) -> bool {
+    /// Whether a thread has time for one more, and a core. `calls` are those of the calling thread.
+    pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
         if self.has_workers() {
             return self.idlest().is_some();
         }
         let now = self.began.elapsed();
-        Scheduled::now().is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
+        let scheduled = calls.scheduled();
+        scheduled.is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
     }
 
     fn idlest(&mut self) -> Option<&mut Worker> {
@@ -120,8 +123,8 @@ impl Pool {
         may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
-    /// Has it filled; [`Self::outcome`] says what came of it.
-    pub(super) fn hand_over(&mut self, job: Job) {
+    /// Has it filled, by `calls` where there are no workers; [`Self::outcome`] says the result.
+    pub(super) fn hand_over(&mut self, job: Job, calls: &mut FillCalls) {
         let refused = match self.idlest() {
             None => Some(job),
             Some(worker) => {
@@ -134,7 +137,7 @@ impl Pool {
                 })
             }
         };
-        self.here.extend(refused.map(Job::carry_out));
+        self.here.extend(refused.map(|job| job.carry_out(calls)));
     }
 
     /// What came of a job, if something new is known.
@@ -146,6 +149,7 @@ impl Pool {
         if let Some(worker) = self.workers.get_mut(report.worker) {
             worker.under_way = worker.under_way.saturating_sub(1);
             worker.cpu = report.cpu;
+            worker.helper_cpu = report.helper_cpu;
         }
         if let Some(scheduled) = report.scheduled {
             let now = self.began.elapsed();
@@ -172,13 +176,18 @@ impl Pool {
     pub(super) fn cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.cpu).sum()
     }
+
+    /// CPU time of the workers' helpers.
+    pub(super) fn helper_cpu(&self) -> Duration {
+        self.workers.iter().map(|worker| worker.helper_cpu).sum()
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let threads: Vec<_> = self.workers.drain(..).map(|w| w.thread).collect();
-        // Nothing bounds a call into another process: a worker that stays in one is left behind.
+        // Without a core a worker does not end either.
         let deadline = Instant::now() + PATIENCE;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -193,6 +202,7 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::super::fill::FillMethod;
+    use super::super::stuck_target::StuckTarget;
     use super::*;
     use crate::process::ProcessHandle;
     use hawkeye_policy::fault_ahead::{Advance, FaultAheadSettings, Predictor, Surroundings, Task};
@@ -225,20 +235,27 @@ mod tests {
         std::iter::from_fn(next).collect()
     }
 
-    fn all_done(pool: &mut Pool, handle: &Arc<ProcessHandle>, tasks: &[Task]) -> Vec<Outcome> {
-        let mut left = tasks.iter();
+    fn jobs(handle: &Arc<ProcessHandle>, tasks: &[Task], method: FillMethod) -> Vec<Job> {
+        let job = |task: &Task| Job {
+            task: *task,
+            handle: Arc::clone(handle),
+            method,
+        };
+        tasks.iter().map(job).collect()
+    }
+
+    fn all_done(pool: &mut Pool, jobs: Vec<Job>) -> Vec<Outcome> {
+        let mut calls = FillCalls::default();
+        let count = jobs.len();
+        let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(30);
         // Nothing else is waited for.
         let other = Bell::new().expect("a bell");
-        while outcomes.len() < tasks.len() && Instant::now() < deadline {
-            while pool.is_ready() {
-                let Some(task) = left.next() else { break };
-                pool.hand_over(Job {
-                    task: *task,
-                    handle: Arc::clone(handle),
-                    method: FillMethod::Read,
-                });
+        while outcomes.len() < count && Instant::now() < deadline {
+            while pool.is_ready(&mut calls) {
+                let Some(job) = left.next() else { break };
+                pool.hand_over(job, &mut calls);
             }
             outcomes.extend(pool.outcome());
             pool.wait(other.fd().as_fd(), Duration::from_millis(1));
@@ -274,7 +291,7 @@ mod tests {
         assert_eq!(tasks.len() as u64, REGIONS);
         for count in [1, 3] {
             let mut pool = Pool::start(threads(count)).expect("starts");
-            let outcomes = all_done(&mut pool, &process, &tasks);
+            let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
             let mut done: Vec<_> = outcomes.iter().map(|o| o.task.region).collect();
             done.sort();
             let wanted: Vec<_> = tasks.iter().map(|task| task.region).collect();
@@ -284,12 +301,8 @@ mod tests {
             assert_eq!(workers(), expected);
             assert_eq!(pool.cpu().is_zero(), expected == 0);
             // What is still to be done is left undone.
-            for task in &tasks {
-                pool.hand_over(Job {
-                    task: *task,
-                    handle: Arc::clone(&process),
-                    method: FillMethod::Read,
-                });
+            for job in jobs(&process, &tasks, FillMethod::Read) {
+                pool.hand_over(job, &mut FillCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
@@ -313,9 +326,51 @@ mod tests {
         child.wait().expect("ends");
         let tasks = tasks(&process, RegionAddr::containing(1 << 40));
         let mut pool = Pool::start(threads(1)).expect("starts");
-        let outcomes = all_done(&mut pool, &process, &tasks);
+        let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
         assert_eq!(outcomes.len(), tasks.len());
         let gone = |o: &Outcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
         assert!(outcomes.iter().all(gone));
+    }
+
+    /// Fills by `count` threads: a region of `stuck`, some of this process, another of `stuck`.
+    /// The outcomes, and how long the pool took to end.
+    fn fill_beside(
+        stuck: &Arc<ProcessHandle>,
+        first: RegionAddr,
+        count: u64,
+    ) -> (Vec<Outcome>, Duration) {
+        let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
+        let (own, its) = (tasks(&process, first), tasks(stuck, first));
+        let mut all = jobs(stuck, &its[..1], FillMethod::Collapse);
+        all.extend(jobs(&process, &own[..3], FillMethod::Read));
+        all.extend(jobs(stuck, &its[1..2], FillMethod::Collapse));
+        let mut pool = Pool::start(threads(count)).expect("starts");
+        let outcomes = all_done(&mut pool, all);
+        let begun = Instant::now();
+        drop(pool);
+        (outcomes, begun.elapsed())
+    }
+
+    #[test]
+    fn a_target_that_holds_its_lock_stops_neither_other_fills_nor_the_end() {
+        for count in [1, 3] {
+            // It takes root and FUSE.
+            let Some(stuck) = StuckTarget::start() else {
+                return;
+            };
+            let (tell, told) = mpsc::channel();
+            let (handle, region) = (Arc::clone(&stuck.handle), stuck.region());
+            std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
+            let filled = told.recv_timeout(Duration::from_secs(20));
+            let (outcomes, ended) = filled.expect("no thread waits for the target");
+            assert!(ended < PATIENCE, "no thread was left behind: {ended:?}");
+            let pid = stuck.handle.id.pid;
+            let (its, own): (Vec<_>, Vec<_>) =
+                outcomes.iter().partition(|o| o.task.process.pid == pid);
+            let refused = |o: &&Outcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
+            assert_eq!((its.len(), own.len()), (2, 3));
+            assert!(its.iter().all(refused));
+            assert!(own.iter().all(|o| o.result.is_ok()));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A thread that fills what it is handed, one region after the other.
 
+use super::calls::FillCalls;
 use super::fill::{FillMethod, fill};
 use crate::bell::Bell;
 use crate::error::LinuxError;
@@ -26,11 +27,11 @@ pub(super) struct Outcome {
 }
 
 impl Job {
-    /// Fills it, here and now.
-    pub(super) fn carry_out(self) -> Outcome {
+    /// Fills it, here and now: a process that does not answer is not waited for for long.
+    pub(super) fn carry_out(self, calls: &mut FillCalls) -> Outcome {
         let begun = Instant::now();
         let result = if self.handle.alive() {
-            fill(&self.handle, self.task.region, self.method)
+            fill(calls.next(), &self.handle, self.task.region, self.method)
         } else {
             Err(LinuxError::NoSuchProcess(self.handle.id.pid))
         };
@@ -49,6 +50,8 @@ pub(super) struct Report {
     pub(super) outcome: Outcome,
     /// CPU time that it has used so far.
     pub(super) cpu: Duration,
+    /// CPU time of its helpers.
+    pub(super) helper_cpu: Duration,
     /// Whether it gets a core when it wants one.
     pub(super) scheduled: Option<Scheduled>,
 }
@@ -66,15 +69,18 @@ pub(super) struct Line {
 
 /// Works until nobody hands over anything any more.
 pub(super) fn work(line: Line) {
+    // Where there can be no helper now, the first job asks for one again.
+    let mut calls = FillCalls::start().unwrap_or_default();
     for job in &line.jobs {
         if line.stop.load(Ordering::Relaxed) {
             return;
         }
         let report = Report {
             worker: line.worker,
-            outcome: job.carry_out(),
+            outcome: job.carry_out(&mut calls),
             cpu: thread_cpu(),
-            scheduled: Scheduled::now(),
+            helper_cpu: calls.cpu(),
+            scheduled: calls.scheduled(),
         };
         if line.reports.send(report).is_err() {
             return;

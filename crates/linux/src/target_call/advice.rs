@@ -59,6 +59,41 @@ impl TargetCalls {
         })
     }
 
+    /// As [`crate::remote_advice::collapse`].
+    pub(crate) fn collapse_once(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+    ) -> Result<(), LinuxError> {
+        let range = region.start()..region.end();
+        let ranges = std::slice::from_ref(&range);
+        self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges)
+            .map(drop)
+    }
+
+    /// Reads a byte: memory that nothing has touched is mapped by that, as by a read of the
+    /// process's own.
+    ///
+    /// # Errors
+    /// As [`crate::process::ProcessMemory::read`].
+    pub(crate) fn map_page(
+        &mut self,
+        process: &ProcessHandle,
+        address: u64,
+    ) -> Result<(), LinuxError> {
+        let request = Request::ReadMemory {
+            process: process.fd(),
+            pid: process.id.pid,
+            address,
+            length: 1,
+        };
+        let answer = self.make(process.id, "reading memory of a process", &request)?;
+        if answer.data.is_empty() {
+            return Err(LinuxError::NoSuchProcess(process.id.pid));
+        }
+        Ok(())
+    }
+
     /// As [`crate::remote_advice::split`]; how long it took.
     pub(crate) fn split(
         &mut self,

@@ -17,8 +17,10 @@ const MAX_UNANSWERED: usize = 64;
 const MAX_IDLE: usize = 1;
 
 /// Calls into targets, timed and counted. While a target has not answered one, it gets no other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TargetCalls {
+    /// How long one call is waited for.
+    wait: Duration,
     pub(super) idle: Vec<TargetCaller>,
     waiting: BTreeMap<ProcessId, Waiting>,
     /// The longest call so far.
@@ -62,7 +64,27 @@ pub struct FinishedCall {
     pub waited: Duration,
 }
 
+impl Default for TargetCalls {
+    /// Of the loop.
+    fn default() -> Self {
+        Self::waiting(WAIT)
+    }
+}
+
 impl TargetCalls {
+    /// Waits so long for one call.
+    pub(crate) fn waiting(wait: Duration) -> Self {
+        Self {
+            wait,
+            idle: Vec::new(),
+            waiting: BTreeMap::new(),
+            longest: Duration::ZERO,
+            last: Duration::ZERO,
+            slow: 0,
+            cpu: Duration::ZERO,
+        }
+    }
+
     /// Has helpers ready before the program has threads.
     ///
     /// # Errors
@@ -77,7 +99,7 @@ impl TargetCalls {
     /// Makes a call into a target; `call` names it.
     ///
     /// # Errors
-    /// `NotAnswering` if the target does not answer within 20 ms, or has not answered an earlier call;
+    /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has not answered an earlier call;
     /// else what the kernel says.
     pub fn make(
         &mut self,
@@ -93,12 +115,12 @@ impl TargetCalls {
             None => TargetCaller::start()?,
         };
         let since = Instant::now();
-        let answer = match caller.call(request, WAIT) {
+        let answer = match caller.call(request, self.wait) {
             Ok(answer) => answer,
             // It was killed, by whatever: the next call gets another.
             Err(_) => {
                 caller = TargetCaller::start()?;
-                caller.call(request, WAIT)?
+                caller.call(request, self.wait)?
             }
         };
         let Some(answer) = answer else {
@@ -146,6 +168,11 @@ impl TargetCalls {
             });
         }
         finished
+    }
+
+    /// The helper that made the last call that was answered.
+    pub(crate) fn idle_helper(&self) -> Option<u32> {
+        self.idle.last().map(TargetCaller::helper)
     }
 
     /// Targets that have not answered yet.
