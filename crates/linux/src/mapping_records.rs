@@ -21,7 +21,8 @@ fn words(record: &[u8]) -> [u64; 4] {
     [word(0), word(1), word(2), word(3)]
 }
 
-/// Moves the records that one read has brought and that were not there before to the front; how many
+/// Moves the records that one read has brought and that were not there before to the front, each without
+/// what was listed before; how many
 /// bytes they are. `end` is where the last mapping so far ends, 0 before the first.
 ///
 /// A helper calls it: it neither allocates nor locks.
@@ -31,10 +32,15 @@ pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
         let Some(record) = records.get(at..at + RECORD_BYTES) else {
             break;
         };
-        let [_, its_end, _, _] = words(record);
+        let [start, its_end, _, _] = words(record);
         if its_end > *end {
+            // What was merged with its neighbour between two reads is listed once.
+            let start = start.max(*end);
             *end = its_end;
             records.copy_within(at..at + RECORD_BYTES, kept);
+            if let Some(first) = records.get_mut(kept..kept + 8) {
+                first.copy_from_slice(&start.to_ne_bytes());
+            }
             kept += RECORD_BYTES;
         }
     }
@@ -74,7 +80,7 @@ mod tests {
         let kept = keep_new(&mut second, &mut end);
         let found = mappings_of(&second[..kept]);
         let ranges: Vec<_> = found.into_iter().map(|m| m.range).collect();
-        assert_eq!(ranges, [6..9, 10..11]);
+        assert_eq!(ranges, [8..9, 10..11]);
         assert_eq!(keep_new(&mut records(&[(6, 9), (10, 11)]), &mut end), 0);
         assert_eq!(keep_new(&mut [], &mut end), 0);
     }

@@ -34,6 +34,9 @@ struct Scripted {
     first_listing: Option<Duration>,
     abandoned: bool,
     cleared: usize,
+    sampled: usize,
+    /// So many reads are not answered in time.
+    late: usize,
 }
 
 impl Scripted {
@@ -54,6 +57,8 @@ impl Scripted {
             first_listing: None,
             abandoned: false,
             cleared: 0,
+            sampled: 0,
+            late: 0,
         }
     }
 
@@ -151,7 +156,12 @@ impl Machine for Scripted {
         process: ProcessId,
         until: Duration,
     ) -> Result<Progress<ProcessSample>, MachineError> {
+        if self.late > 0 {
+            self.late -= 1;
+            return Err(MachineError::NotAnswering(process));
+        }
         let done = self.work("read", process, until);
+        self.sampled += usize::from(done);
         Ok(self.progress(done, || ProcessSample::population(process, Vec::new())))
     }
 
@@ -320,4 +330,16 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
         "{:?}",
         machine.longest_gap()
     );
+}
+
+#[test]
+fn a_window_in_which_nobody_answered_is_made_up_for() {
+    let mut manager = manager(Scripted::new(1, 2 * MS));
+    manager.machine_mut().late = 1;
+    // Long before the period of 5 s is over.
+    while manager.machine().now < Duration::from_secs(2) {
+        manager.step();
+    }
+    assert_eq!(manager.machine().late, 0, "it was asked");
+    assert!(manager.machine().sampled > 0);
 }

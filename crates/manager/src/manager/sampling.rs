@@ -513,12 +513,14 @@ impl<M: Machine> Manager<M> {
 
     /// Everything that was open has been read: all who decide are shown it, and the next window is set.
     fn closed(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+        // Not a period is lost because no call was answered in time.
+        let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.observe(now, observation);
         let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
         let needs = self.policy.needs();
         let base = if !needs.accesses() {
             self.settings.period.min(POPULATION_PERIOD)
-        } else if more_to_see && !needs.coverage() {
+        } else if nothing_seen || more_to_see && !needs.coverage() {
             self.settings.period.min(self.settings.window * MORE_AFTER)
         } else {
             self.settings.period
