@@ -53,12 +53,10 @@ impl FillCalls {
     /// Of the calling thread and its helpers together; `None` where the kernel doesn't keep it.
     pub(super) fn scheduled(&mut self) -> Option<Scheduled> {
         let own = Scheduled::now()?;
-        if let Some(helper) = self.calls.idle_helper()
-            && let Some(now) = Scheduled::of(helper)
-        {
-            if let Some((last, before)) = self.helper
-                && last == helper
-            {
+        let helper = self.calls.idle_helper();
+        if let Some((helper, now)) = helper.and_then(|it| Some((it, Scheduled::of(it)?))) {
+            let before = self.helper.filter(|(last, _)| *last == helper);
+            if let Some((_, before)) = before {
                 self.helpers = self.helpers + (now - before);
             }
             self.helper = Some((helper, now));
