@@ -73,13 +73,14 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
     }
 }
 
+/// All that are managed.
+fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
+    let listed = machine.processes(machine.now() + DEADLINE);
+    listed.done().expect("all have joined")
+}
+
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
-    let listed = machine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")
-        .iter()
-        .any(|process| process.pid == pid);
+    let listed = everybody(machine).iter().any(|process| process.pid == pid);
     let view = machine.members().into_iter().find(|m| m.process.pid == pid);
     assert_eq!(view.is_some(), listed);
     view
@@ -159,32 +160,14 @@ fn no_more_than_so_many_are_managed_at_a_time() {
         assert!(joined(&mut machine, usual, pid).is_some());
     }
     machine.set_rules(workloads(Action::Exclude), Selection::default());
-    assert!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined")
-            .is_empty()
-    );
+    assert!(everybody(&mut machine).is_empty());
     let usual = Selection::default();
     let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
     machine.set_rules(workloads(Action::Include(Terms::default())), one);
-    assert_eq!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined")
-            .len(),
-        1
-    );
+    assert_eq!(everybody(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
     assert!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined")
-            .iter()
-            .all(|p| p.pid != pids[1]),
+        everybody(&mut machine).iter().all(|p| p.pid != pids[1]),
         "the largest come first"
     );
 }

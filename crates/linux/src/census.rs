@@ -348,7 +348,7 @@ mod tests {
         let memory = vec![1u8; 16 << 20];
         let mut census = Census::open().expect("/proc is there");
         for _ in 0..2 {
-            let sweep = whole_sweep(&mut census, 8 << 20, Duration::from_secs(60));
+            let sweep = whole_sweep(&mut census, 8 << 20);
             let is_own = |seen: &&Sighting| seen.process.pid == std::process::id();
             let own = sweep.large.iter().find(is_own).expect("is found");
             assert!(own.anonymous_bytes >= memory.len() as u64);
@@ -356,15 +356,14 @@ mod tests {
             assert!(own.process.start_ticks > 0);
             assert!(sweep.processes >= sweep.large.len());
         }
-        let nobody = whole_sweep(&mut census, u64::MAX, Duration::from_secs(60));
+        let nobody = whole_sweep(&mut census, u64::MAX);
         assert!(nobody.large.is_empty());
     }
 
-    fn whole_sweep(census: &mut Census, least_bytes: u64, slice: Duration) -> Sweep {
-        let slice = || census.sweep(least_bytes, Instant::now() + slice);
-        let mut slices = std::iter::repeat_with(slice);
-        let found = slices.find_map(|found| found.expect("it can be read"));
-        found.expect("it ends")
+    fn whole_sweep(census: &mut Census, least_bytes: u64) -> Sweep {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let found = census.sweep(least_bytes, deadline);
+        found.expect("it can be read").expect("a minute is enough")
     }
 
     #[test]

@@ -21,9 +21,9 @@ fn words(record: &[u8]) -> [u64; 4] {
     [word(0), word(1), word(2), word(3)]
 }
 
-/// Moves the records that one read has brought and that were not there before to the front, each without
-/// what was listed before; how many
-/// bytes they are. `end` is where the last mapping so far ends, 0 before the first.
+/// Moves the new ones of the records that a read has brought to the front, each without what was
+/// listed before; returns how many bytes they are. `end` is where the last mapping so far ends, 0
+/// before the first.
 ///
 /// A helper calls it: it neither allocates nor locks.
 pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {

@@ -248,6 +248,11 @@ fn freeing_part_of_a_huge_page_splits_it() -> Outcome {
     Ok(())
 }
 
+fn listed(machine: &mut impl Machine) -> Vec<ProcessId> {
+    let all = machine.processes(Duration::from_secs(3600));
+    all.done().expect("all have joined")
+}
+
 #[test]
 fn processes_come_in_order_of_arrival() -> Outcome {
     let mut machine = machine(1024 * MIB)?;
@@ -257,29 +262,11 @@ fn processes_come_in_order_of_arrival() -> Outcome {
     };
     let late = machine.start(at(SECOND * 2))?;
     let early = machine.start(at(SECOND))?;
-    assert_eq!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined"),
-        []
-    );
+    assert_eq!(listed(&mut machine), []);
     machine.wait_until(SECOND);
-    assert_eq!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined"),
-        [early]
-    );
+    assert_eq!(listed(&mut machine), [early]);
     machine.wait_until(SECOND * 3);
-    assert_eq!(
-        machine
-            .processes(Duration::from_secs(3600))
-            .done()
-            .expect("all have joined"),
-        [early, late]
-    );
+    assert_eq!(listed(&mut machine), [early, late]);
     Ok(())
 }
 

@@ -138,14 +138,27 @@ fn forked_workers_stay_small_under_ingens() {
     forked_workers_stay_small_under(this_test!(), "ingens");
 }
 
+fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
+    let machine = machine(test)?;
+    let ksm = Ksm::start();
+    if ksm.is_none() {
+        test.skip("this kernel has no KSM");
+    }
+    Some((machine, ksm?))
+}
+
+/// Manages a process and another one, until all of the other's memory is huge.
+fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) {
+    let (control, control_pid) = workload("random --mib 32 --pages base --quiet");
+    let manager = Manager::of(machine, "hawkeye-g", &[pid, control_pid]);
+    let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
+    assert!(until(Duration::from_secs(30), huge));
+    (control, manager)
+}
+
 #[test]
 fn merged_pages_stay_merged() {
-    let name = this_test!();
-    let Some(machine) = machine(name) else {
-        return;
-    };
-    let Some(_ksm) = Ksm::start() else {
-        name.skip("this kernel has no KSM");
+    let Some((machine, _ksm)) = machine_with_ksm(this_test!()) else {
         return;
     };
     let words = "shared --mib 128 --workers 0 --mergeable 1024 --parent-mib 128";
@@ -155,11 +168,8 @@ fn merged_pages_stay_merged() {
     assert!(until(Duration::from_secs(60), merged));
     // Otherwise it merges at once again what a promotion has copied.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");
-    let (_control, control_pid) = workload("random --mib 32 --pages base --quiet");
     let before = Ksm::pages_sharing();
-    let manager = Manager::of(&machine, "hawkeye-g", &[pid, control_pid]);
-    let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
-    assert!(until(Duration::from_secs(30), huge));
+    let (_control, manager) = managed_beside_a_control(&machine, pid);
     let mut least = u64::MAX;
     until(Duration::from_secs(5), || {
         least = least.min(Ksm::pages_sharing());
@@ -175,20 +185,12 @@ fn merged_pages_stay_merged() {
 /// None of it is merged, because no two of its pages are alike: only the offer holds promotion back.
 #[test]
 fn what_ksm_may_merge_is_left_alone_while_it_runs() {
-    let name = this_test!();
-    let Some(machine) = machine(name) else {
-        return;
-    };
-    let Some(_ksm) = Ksm::start() else {
-        name.skip("this kernel has no KSM");
+    let Some((machine, _ksm)) = machine_with_ksm(this_test!()) else {
         return;
     };
     let words = "shared --mib 64 --workers 0 --mergeable 16384 --parent-mib 64";
     let (_program, pid) = workload(words);
-    let (_control, control_pid) = workload("random --mib 32 --pages base --quiet");
-    let manager = Manager::of(&machine, "hawkeye-g", &[pid, control_pid]);
-    let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
-    assert!(until(Duration::from_secs(30), huge));
+    let (_control, manager) = managed_beside_a_control(&machine, pid);
     assert_eq!(rollup_kib(pid, "AnonHugePages"), 0);
     // Once KSM has stopped it is memory like any other.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");

@@ -39,7 +39,6 @@ struct bpf_iter_meta {
 	struct seq_file *seq;
 } RELOCATED;
 
-
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;

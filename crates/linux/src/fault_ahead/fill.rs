@@ -49,7 +49,7 @@ pub(super) fn fill(
         FillMethod::Read => Ok(()),
         FillMethod::Collapse => {
             refuse_shared(calls, process.id, region)?;
-            calls.collapse_once(process, region)
+            calls.collapse_once(process, region).map(drop)
         }
     }
 }

@@ -50,9 +50,7 @@ impl TargetCalls {
     ) -> (Result<(), LinuxError>, Duration) {
         retry_shortages(|| {
             let begun = Instant::now();
-            let range = region.start()..region.end();
-            let ranges = std::slice::from_ref(&range);
-            match self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges) {
+            match self.collapse_once(process, region) {
                 Ok(answer) => (Ok(()), test_costs::promotion_took(begun, answer.took)),
                 Err(error) => (Err(error), self.last()),
             }
@@ -64,11 +62,10 @@ impl TargetCalls {
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
-    ) -> Result<(), LinuxError> {
+    ) -> Result<Answer, LinuxError> {
         let range = region.start()..region.end();
         let ranges = std::slice::from_ref(&range);
         self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges)
-            .map(drop)
     }
 
     /// Reads a byte: memory that nothing has touched is mapped by that, as by a read of the

@@ -32,8 +32,16 @@ impl<M: Machine> Manager<M> {
         if self.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
+        self.list_processes();
+        if self.joining.is_none() {
+            self.next_look = now;
+        }
+    }
+
+    /// Those who are there are looked after while others still join.
+    fn list_processes(&mut self) {
         match self.machine.processes(self.slice_end()) {
-            Progress::Done(_) => (self.joining, self.next_look) = (None, now),
+            Progress::Done(processes) => (self.processes, self.joining) = (processes, None),
             Progress::Unfinished { again_at } => self.joining = Some(again_at),
         }
     }
@@ -49,11 +57,7 @@ impl<M: Machine> Manager<M> {
     /// Begins a look: memory comes first, the sizes of processes follow in slices.
     pub(super) fn look(&mut self, now: Duration) {
         self.next_look = now + LOOK_EVERY;
-        // Those who are there are looked after while others still join.
-        match self.machine.processes(self.slice_end()) {
-            Progress::Done(processes) => (self.processes, self.joining) = (processes, None),
-            Progress::Unfinished { again_at } => self.joining = Some(again_at),
-        }
+        self.list_processes();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
         self.cooldown.retain_processes(is_there);
