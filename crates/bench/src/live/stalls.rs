@@ -19,6 +19,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// Sides without a manager; the second shows what chance does.
+const UNMANAGED: &str = "unmanaged";
+const UNMANAGED_AGAIN: &str = "unmanaged again";
 const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 /// Shorter than by default, so that a turn holds several windows.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -75,7 +78,7 @@ impl Sizes {
                     promoted_mib: 2 << 10,
                     little_mib: 512,
                     beside_mib: mib / 3,
-                    decisive_rounds: 36,
+                    decisive_rounds: 100,
                     sampled_rounds: 4,
                     promoted_rounds: 2,
                     sampled_turn: Duration::from_secs(1),
@@ -186,30 +189,42 @@ impl Side {
         all
     }
 
+    /// Two sides that took turns as one: each round of it holds a round of both.
+    fn of_both(a: &Self, b: &Self) -> Self {
+        let rounds = a.rounds.iter().zip(&b.rounds).map(|(a, b)| {
+            let mut both = a.clone();
+            both.add(b);
+            both
+        });
+        Self {
+            rounds: rounds.collect(),
+            ..Self::new(a.name.clone())
+        }
+    }
+
     /// What its p99.9 is as a multiple of the other's where for this share of the time (over 0, at most 1)
     /// all is as on this side, and as on the other for the rest. The sides took turns: what is drawn by
     /// chance are rounds.
     fn ratio(&self, other: &Self, share: f64) -> Ratio {
-        let rounds = self.rounds.len().min(other.rounds.len()).max(1);
-        let of = |own: &FaultTimes, other: &FaultTimes| {
-            p999_ns(&[(own, share), (other, 1.0 - share)]) / p999_ns(&[(other, 1.0)])
+        let rounds = self.rounds.len().min(other.rounds.len());
+        let faults = SlowestFirst::of([self, other], rounds);
+        let of = |times: &[u32]| {
+            faults.p999_ns(times, [share, 1.0 - share]) / faults.p999_ns(times, [0.0, 1.0])
         };
         let mut rng = Rng::new(1, 0);
         let mut drawn: Vec<f64> = (0..DRAWS)
             .map(|_| {
-                let mut sides = [FaultTimes::default(), FaultTimes::default()];
-                for round in (0..rounds).map(|_| rng.below(rounds)) {
-                    for (all, side) in sides.iter_mut().zip([self, other]) {
-                        side.rounds.get(round).into_iter().for_each(|r| all.add(r));
-                    }
+                let mut times = vec![0; rounds];
+                for _ in 0..rounds {
+                    times[rng.below(rounds)] += 1;
                 }
-                of(&sides[0], &sides[1])
+                of(&times)
             })
             .collect();
         drawn.sort_by(f64::total_cmp);
         let at = |per_mille: usize| drawn.get(DRAWS * per_mille / 1000).copied();
         Ratio {
-            of_all: of(&self.all(), &other.all()),
+            of_all: of(&vec![1; rounds]),
             low: at(25).unwrap_or(f64::NAN),
             high: at(975).unwrap_or(f64::NAN),
         }
@@ -223,21 +238,62 @@ impl Side {
     }
 }
 
-/// What one of a thousand faults exceeds, where each of these distributions holds for a share of the time.
-fn p999_ns(parts: &[(&FaultTimes, f64)]) -> f64 {
-    let mut counts = Vec::new();
-    for (times, share) in parts {
-        let all: u64 = times.counts.iter().map(|(_, count)| count).sum();
-        let weigh = |count: u64| count as f64 / all.max(1) as f64 * share;
-        counts.extend(times.counts.iter().map(|(ns, count)| (*ns, weigh(*count))));
+/// The faults of two sides, those that took longest first.
+struct SlowestFirst {
+    faults: Vec<Faults>,
+    /// How many faults each round has, by side.
+    by_round: [Vec<u64>; 2],
+}
+
+/// Faults of one round that took equally long.
+struct Faults {
+    ns: u64,
+    count: u64,
+    side: usize,
+    round: usize,
+}
+
+impl SlowestFirst {
+    /// The first so many rounds of each side.
+    fn of(sides: [&Side; 2], rounds: usize) -> Self {
+        let mut found = Self {
+            faults: Vec::new(),
+            by_round: [Vec::new(), Vec::new()],
+        };
+        for (side, by_round) in found.by_round.iter_mut().enumerate() {
+            for (round, times) in sides[side].rounds.iter().take(rounds).enumerate() {
+                by_round.push(times.counts.iter().map(|(_, count)| count).sum());
+                let faults = times.counts.iter().map(|&(ns, count)| Faults {
+                    ns,
+                    count,
+                    side,
+                    round,
+                });
+                found.faults.extend(faults);
+            }
+        }
+        found
+            .faults
+            .sort_by_key(|faults| std::cmp::Reverse(faults.ns));
+        found
     }
-    counts.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
-    let mut beyond = 0.0;
-    let found = counts.iter().find(|(_, weight)| {
-        beyond += weight;
-        beyond > 0.001
-    });
-    found.map_or(1.0, |(ns, _)| (*ns).max(1) as f64)
+
+    /// What one of a thousand faults exceeds where each round counts so many times, and each side holds
+    /// for this share of the time.
+    fn p999_ns(&self, times: &[u32], shares: [f64; 2]) -> f64 {
+        let weights = [0, 1].map(|side| {
+            let counted = self.by_round[side].iter().zip(times);
+            let all: u64 = counted.map(|(all, times)| all * u64::from(*times)).sum();
+            shares[side] / all.max(1) as f64
+        });
+        let mut beyond = 0.0;
+        let found = self.faults.iter().find(|faults| {
+            let count = faults.count * u64::from(times[faults.round]);
+            beyond += count as f64 * weights[faults.side];
+            beyond > 0.001
+        });
+        found.map_or(1.0, |faults| faults.ns.max(1) as f64)
+    }
 }
 
 /// How often rounds are drawn for an interval.
@@ -310,7 +366,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         PERIOD.as_secs_f64(),
     ));
     report.note(
-        "\"unmanaged again\" is a second side without a manager: what it differs by is chance. In brackets: 95 % intervals, by drawing rounds anew 1,000 times. What p99.9 is with a window each 30 s, as by default, or each 3 s is computed from it: so much of the time is as measured with a manager, and the rest as without.",
+        "\"unmanaged again\" is a second side without a manager: what it differs by from the first is chance; managers are compared with both together. In brackets: 95 % intervals, by drawing rounds anew 1,000 times. What p99.9 is with a window each 30 s, as by default, or each 3 s is computed from it: so much of the time is as measured with a manager, and the rest as without.",
     );
     Ok(report)
 }
@@ -352,7 +408,7 @@ fn sampled(
 ) -> Result<Vec<Side>, BenchError> {
     host.warm_up((mib + beside_mib) << 20)?;
     let (mut program, ready) = start(host, size, mib, beside_mib)?;
-    let mut sides = vec![Side::new("unmanaged"), Side::new("unmanaged again")];
+    let mut sides = vec![Side::new(UNMANAGED), Side::new(UNMANAGED_AGAIN)];
     let unmanaged = sides.len();
     sides.extend(sizes.policies.iter().map(|policy| Side::new(*policy)));
     let settings = settings(Some(0))?;
@@ -394,7 +450,7 @@ fn promoted(
     sizes: Sizes,
     beside_mib: u64,
 ) -> Result<Vec<Side>, BenchError> {
-    let mut sides = vec![Side::new("unmanaged")];
+    let mut sides = vec![Side::new(UNMANAGED)];
     sides.extend(sizes.policies.iter().map(|policy| Side::new(*policy)));
     let settings = settings(None)?;
     for round in 0..sizes.promoted_rounds {
@@ -459,10 +515,19 @@ fn faults(program: &mut Workload) -> Result<FaultTimes, BenchError> {
 
 fn describe(what: &str, size: FaultSize, beside_mib: u64, sides: &[Side], report: &mut Report) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
+    let again = sides.iter().find(|side| side.name == UNMANAGED_AGAIN);
+    let both = sides
+        .first()
+        .zip(again)
+        .map(|(first, again)| Side::of_both(first, again));
     for side in sides {
         let name = format!("{what}, {}{beside}: {}", size.name(), side.name);
         let before = report.rows.len();
-        add_rows(&name, side, sides.first(), report);
+        let unmanaged = match &both {
+            Some(both) if side.name != UNMANAGED_AGAIN => Some(both),
+            _ => sides.first(),
+        };
+        add_rows(&name, side, unmanaged, report);
         // The whole takes a quarter of an hour: what is known is shown.
         for row in report.rows.iter().skip(before) {
             eprintln!(
