@@ -34,12 +34,27 @@ pub struct SharedArgs {
     /// equal to another].
     #[arg(long)]
     pub mergeable: Option<u64>,
+    /// Of every so many pages only one gets such contents; the others are equal to none.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub mergeable_every: u64,
     /// Fork the workers only when told `go`.
     #[arg(long)]
     pub wait: bool,
     /// End after so many seconds, and not at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
+}
+
+impl SharedArgs {
+    /// What a page begins with; the rest of it is zero.
+    fn first_word(&self, page: u64) -> u64 {
+        match self.mergeable {
+            Some(different) if page % self.mergeable_every == 0 => {
+                page / self.mergeable_every % different.max(1) + 1
+            }
+            _ => u64::MAX - page,
+        }
+    }
 }
 
 /// Reads between two looks at requests.
@@ -55,9 +70,8 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<(), Wor
     if args.mergeable.is_some() {
         memory.mergeable()?;
     }
-    let different = args.mergeable.unwrap_or(u64::MAX).max(1);
     for page in 0..memory.pages() {
-        memory.write(page * PAGE, page as u64 % different + 1);
+        memory.write(page * PAGE, args.first_word(page as u64));
     }
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = match args.private_mib {

@@ -156,15 +156,19 @@ fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) 
     (control, manager)
 }
 
-#[test]
-fn merged_pages_stay_merged() {
-    let Some((machine, _ksm)) = machine_with_ksm(this_test!()) else {
+/// 128 MiB of which every n-th page is one of 32 that are alike; the others are alone.
+fn merged_pages_stay_merged(test: TestName, every: u64) {
+    let Some((machine, _ksm)) = machine_with_ksm(test) else {
         return;
     };
-    let words = "shared --mib 128 --workers 0 --mergeable 1024 --parent-mib 128";
-    let (_program, pid) = workload(words);
-    // 32,768 pages of 1,024 contents; chains of 256 pages each keep one.
-    let merged = || Ksm::pages_sharing() >= 31_000;
+    let alike = (128 << 8) / every;
+    let words = format!(
+        "shared --mib 128 --workers 0 --parent-mib 128 --mergeable {} --mergeable-every {every}",
+        alike / 32
+    );
+    let (_program, pid) = workload(&words);
+    // Of each content one page is not counted.
+    let merged = || Ksm::pages_sharing() >= alike * 95 / 100;
     assert!(until(Duration::from_secs(60), merged));
     // Otherwise it merges at once again what a promotion has copied.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");
@@ -180,6 +184,18 @@ fn merged_pages_stay_merged() {
         least as f64 >= before as f64 * 0.99,
         "{least} of {before} pages are still merged"
     );
+}
+
+/// No page of it is seen as touched: the kernel does not clear the marks of merged pages.
+#[test]
+fn memory_that_is_all_merged_stays_merged() {
+    merged_pages_stay_merged(this_test!(), 1);
+}
+
+/// Most of each region is touched and private: only the limit holds promotion back.
+#[test]
+fn a_few_merged_pages_in_every_region_stay_merged() {
+    merged_pages_stay_merged(this_test!(), 8);
 }
 
 /// None of it is merged, because no two of its pages are alike: only the offer holds promotion back.
