@@ -33,6 +33,7 @@ mod pid_namespace;
 pub mod prezeroing;
 pub mod probe;
 pub mod process;
+mod process_reader;
 pub mod recovery;
 pub mod remote_advice;
 mod reports;

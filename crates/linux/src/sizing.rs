@@ -110,23 +110,17 @@ impl Sizing {
         }
     }
 
-    /// Looks at the sizes that map a process, if it is time again.
+    /// Has the sizes that map a process be looked at, if it is time again.
     pub(crate) fn look(&mut self, process: ProcessId, now: Duration) {
         if let Some(looks) = &mut self.looks {
-            // One that ends meanwhile was seen before.
-            if let Err(error) = looks.look(process, now) {
-                tracing::debug!("the page sizes of process {process} can't be seen: {error}");
-            }
+            looks.look(process, now);
         }
     }
 
-    /// Looks at everybody at once.
+    /// Looks at all of these at once.
     pub(crate) fn look_again(&mut self, processes: &[ProcessId], now: Duration) {
         if let Some(looks) = &mut self.looks {
-            looks.hurry();
-        }
-        for process in processes {
-            self.look(*process, now);
+            looks.look_again(processes, now);
         }
     }
 

@@ -5,7 +5,6 @@
 
 mod executable;
 mod notebook;
-mod reader;
 mod record;
 
 pub use executable::{Build, Executable};

@@ -1,9 +1,9 @@
 //! What is seen of managed processes on its way into records.
 
-use super::reader::Reader;
 use super::{Executable, Learned, Record};
 use crate::page_sizes::SizeSeen;
 use crate::process::age;
+use crate::process_reader::ProcessReader;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +21,7 @@ const FILLED: f64 = 0.9;
 #[derive(Debug)]
 pub(crate) struct Notebook {
     learned: Learned,
-    reader: Reader,
+    reader: ProcessReader<Option<Executable>>,
     pages: BTreeMap<ProcessId, Option<Page>>,
 }
 
@@ -55,7 +55,7 @@ impl Notebook {
     ) -> Self {
         Self {
             learned,
-            reader: Reader::new(read),
+            reader: ProcessReader::new("hawkeye-learn", read),
             pages: BTreeMap::new(),
         }
     }

@@ -2,6 +2,8 @@
 
 use super::{MappedSizes, SizeCounters, mapped, state, states};
 use crate::error::LinuxError;
+use crate::process::thread_cpu;
+use crate::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,9 +12,11 @@ use std::time::{Duration, Instant};
 
 /// A process is looked at again after this time ...
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// ... or after so many times as long as the last look took, for each that there is: all looks together take half a per cent of a
-/// core.
+/// ... or after so many times the CPU time that the last look took, for each that there is: all looks together take half a per
+/// cent of a core.
 const PAUSE: u32 = 200;
+/// At the end all looks together are waited for so long at most.
+const LAST_LOOKS: Duration = Duration::from_millis(500);
 
 /// What the last looks have shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,10 +40,14 @@ pub struct SizeSeen {
     pub given_on_machine: Option<u64>,
 }
 
-/// Looks at each process as often as it may cost.
+/// What a look has found, and the CPU time that it took.
+type Looked = (Result<MappedSizes, LinuxError>, Duration);
+
+/// Looks at each process as often as it may cost, by a thread of its own: what is read takes the process's `mmap_lock`.
 #[derive(Debug)]
 pub(crate) struct SizeLooks {
     thp: PathBuf,
+    reader: ProcessReader<Looked>,
     /// At the start.
     counters: BTreeMap<PageOrder, SizeCounters>,
     processes: BTreeMap<ProcessId, Look>,
@@ -56,39 +64,61 @@ struct Look {
 impl SizeLooks {
     /// `thp`: the folder of the settings.
     pub(crate) fn new(thp: PathBuf) -> Self {
+        Self::by(thp, |pid| {
+            let before = thread_cpu();
+            (mapped(pid), thread_cpu().saturating_sub(before))
+        })
+    }
+
+    fn by(thp: PathBuf, look: impl Fn(u32) -> Looked + Send + 'static) -> Self {
         let counters = states(&thp)
             .into_iter()
             .map(|state| (state.order, state.counters))
             .collect();
         Self {
             thp,
+            reader: ProcessReader::new("hawkeye-sizes", look),
             counters,
             processes: BTreeMap::new(),
             last: None,
         }
     }
 
-    /// Looks at a process, if it is time again.
-    ///
-    /// # Errors
-    /// As of [`mapped`].
-    pub(crate) fn look(&mut self, process: ProcessId, now: Duration) -> Result<(), LinuxError> {
-        if self
-            .processes
-            .get(&process)
-            .is_some_and(|look| now < look.next)
-        {
-            return Ok(());
+    /// Has a process be looked at, if it is time again, and takes in what earlier looks have found. Waits for nothing.
+    pub(crate) fn look(&mut self, process: ProcessId, now: Duration) {
+        let look = self.processes.get(&process);
+        if look.is_none_or(|look| now >= look.next) {
+            self.reader.ask(process);
         }
-        let begun = Instant::now();
-        let found = mapped(process.pid)?;
-        let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
-        let pause = begun.elapsed() * PAUSE.saturating_mul(others.max(1));
-        let pause = pause.max(AGAIN_AFTER);
-        let next = now + pause;
-        self.processes.insert(process, Look { found, next });
-        self.add_up(now);
-        Ok(())
+        self.take(now, Instant::now());
+    }
+
+    /// Has all of these be looked at at once, and waits for it, but not for long.
+    pub(crate) fn look_again(&mut self, processes: &[ProcessId], now: Duration) {
+        self.take(now, Instant::now());
+        for process in processes {
+            self.reader.ask(*process);
+        }
+        self.take(now, Instant::now() + LAST_LOOKS);
+    }
+
+    /// Takes in what is found until a moment.
+    fn take(&mut self, now: Duration, deadline: Instant) {
+        for (process, (found, cpu)) in self.reader.answers(deadline) {
+            match found {
+                Ok(found) => {
+                    let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
+                    let pause = cpu * PAUSE.saturating_mul(others.max(1));
+                    let next = now + pause.max(AGAIN_AFTER);
+                    self.processes.insert(process, Look { found, next });
+                    self.add_up(now);
+                }
+                // One that ends meanwhile was seen before.
+                Err(error) => {
+                    tracing::debug!("the page sizes of process {process} can't be seen: {error}");
+                }
+            }
+        }
     }
 
     fn add_up(&mut self, now: Duration) {
@@ -105,13 +135,6 @@ impl SizeLooks {
     /// Forgets all processes but these. While nobody is there, what was last seen stays.
     pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.processes.retain(|process, _| there(*process));
-    }
-
-    /// Has everybody be looked at again at once.
-    pub(crate) fn hurry(&mut self) {
-        for look in self.processes.values_mut() {
-            look.next = Duration::ZERO;
-        }
     }
 
     /// The size of the pages that map most of a region, if it is not the base size.
@@ -147,5 +170,45 @@ impl SizeLooks {
                 .filter(|size| size.pages > 0 || size.given_on_machine > Some(0))
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn one_that_does_not_answer_is_not_waited_for() {
+        let process = |pid| ProcessId {
+            pid,
+            start_ticks: 1,
+        };
+        let (free, held) = channel::<()>();
+        let mut looks = SizeLooks::by("/nonexistent".into(), move |pid| {
+            if pid == 2 {
+                let _ = held.recv();
+            }
+            let pages = BTreeMap::from([(PageOrder::HUGE, u64::from(pid))]);
+            let found = MappedSizes {
+                pages,
+                complete: true,
+                ..MappedSizes::default()
+            };
+            (Ok(found), Duration::from_millis(10))
+        });
+        let huge = |looks: &SizeLooks| looks.seen(Duration::ZERO).sizes.first().map(|s| s.pages);
+        looks.look_again(&[process(1)], Duration::ZERO);
+        assert_eq!(huge(&looks), Some(1));
+        // It comes back, although the thread does not.
+        looks.look_again(&[process(2)], Duration::ZERO);
+        looks.look(process(1), Duration::ZERO);
+        assert_eq!(huge(&looks), Some(1));
+        drop(free);
+        looks.look_again(&[process(2)], Duration::ZERO);
+        assert_eq!(huge(&looks), Some(3));
+        // The next look is due when what this one took is half a per cent of the time.
+        let next = looks.processes[&process(2)].next;
+        assert!(next >= Duration::from_secs(2), "{next:?}");
     }
 }

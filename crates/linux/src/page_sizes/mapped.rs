@@ -2,6 +2,7 @@
 //! `/proc/kpageflags` which frames are one page.
 
 use crate::error::LinuxError;
+use crate::process::thread_cpu;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
@@ -45,11 +46,11 @@ impl MappedSizes {
     }
 }
 
-/// No look takes longer: the manager waits for it. Frames that are scattered are looked up one by one.
+/// No look takes more CPU time. Frames that are scattered are looked up one by one.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// Looks through the private anonymous memory of a process: about 5 ms per GiB that is mapped, up to 64 GiB, and as far as it comes
-/// in a tenth of a second.
+/// in a tenth of a second of CPU time.
 ///
 /// # Errors
 /// The process is gone, or its frames can't be seen: that takes CAP_SYS_ADMIN.
@@ -62,7 +63,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
         complete: true,
         ..MappedSizes::default()
     };
-    let begun = Instant::now();
+    let begun = thread_cpu();
     let mut left = MOST_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     let ranges = anonymous(pid)?;
@@ -73,7 +74,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
     for range in ranges {
         for part in regions(range) {
             left = left.saturating_sub(part.end - part.start);
-            if left == 0 || begun.elapsed() > LONGEST {
+            if left == 0 || thread_cpu().saturating_sub(begun) > LONGEST {
                 found.complete = false;
                 return Ok(found);
             }

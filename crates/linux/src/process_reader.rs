@@ -1,38 +1,35 @@
-//! Executables of new processes, read by a thread of their own: a file system may never answer.
+//! Files of processes, read by a thread of its own: a file system may never answer, nor a process that holds its `mmap_lock`.
 
-use super::Executable;
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
 
-/// Reads one executable after the other.
+/// Reads of one process after the other.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct ProcessReader<T> {
     /// `None` where there is no thread.
     ask: Option<Sender<ProcessId>>,
-    answers: Receiver<(ProcessId, Option<Executable>)>,
+    answers: Receiver<(ProcessId, T)>,
     /// Asked for, and not answered.
     waiting: BTreeSet<ProcessId>,
 }
 
-impl Reader {
-    /// `read` looks an executable up by its process's pid.
-    pub(super) fn new(read: impl Fn(u32) -> Option<Executable> + Send + 'static) -> Self {
+impl<T: Send + 'static> ProcessReader<T> {
+    /// `read` reads of the process with a pid; `name` is the thread's.
+    pub(crate) fn new(name: &'static str, read: impl Fn(u32) -> T + Send + 'static) -> Self {
         let (ask, asked) = mpsc::channel::<ProcessId>();
         let (answer, answers) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .name("hawkeye-learn".into())
-            .spawn(move || {
-                for process in asked {
-                    if answer.send((process, read(process.pid))).is_err() {
-                        return;
-                    }
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            for process in asked {
+                if answer.send((process, read(process.pid))).is_err() {
+                    return;
                 }
-            });
+            }
+        });
         if let Err(error) = &thread {
-            tracing::warn!("nothing is learned of programs: no thread can be started: {error}");
+            tracing::warn!("{name}: nothing is read, because no thread can be started: {error}");
         }
         Self {
             ask: thread.is_ok().then_some(ask),
@@ -42,12 +39,12 @@ impl Reader {
     }
 
     /// Whether all that was asked is answered.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Asks for the executable of a process; once, until it is answered.
-    pub(super) fn ask(&mut self, process: ProcessId) {
+    /// Asks for a process; once, until it is answered.
+    pub(crate) fn ask(&mut self, process: ProcessId) {
         if self.waiting.contains(&process) {
             return;
         }
@@ -61,7 +58,7 @@ impl Reader {
     }
 
     /// Answers that have come, or come before the deadline; not waited for once all have come.
-    pub(super) fn answers(&mut self, deadline: Instant) -> Vec<(ProcessId, Option<Executable>)> {
+    pub(crate) fn answers(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
         let mut answers = Vec::new();
         while !self.waiting.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
