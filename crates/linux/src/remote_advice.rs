@@ -89,7 +89,7 @@ pub fn collapse_insisting(
         let begun = Instant::now();
         let result = collapse(process, region);
         let took = match &result {
-            Ok(()) => test_costs::promotion_took(begun, begun.elapsed()),
+            Ok(()) => test_costs::promotion_took(begun.elapsed()),
             Err(_) => begun.elapsed(),
         };
         timed(took);

@@ -3,11 +3,12 @@
 
 use crate::error::LinuxError;
 use crate::probe::small_pages::TouchCosts;
+use crate::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, hint, io};
 
 /// Names a file of [`TestCosts`] as JSON.
@@ -20,9 +21,8 @@ pub struct TestCosts {
     /// A base page's first access after a clear, in nanoseconds; at most
     /// [`Self::MOST_FIRST_TOUCH_NS`].
     pub first_touch_ns: Option<u64>,
-    /// A promotion, in microseconds, at least 1 and at most [`Self::MOST_PROMOTION_US`]. One that
-    /// is faster here takes this long, and as much CPU; one that is slower is reported to have
-    /// taken this long.
+    /// A promotion, in microseconds, at least 1 and at most [`Self::MOST_PROMOTION_US`]: so much CPU time it takes
+    /// in addition, and so long it is reported to have taken.
     pub promotion_us: Option<u64>,
     /// Page walks.
     pub walks: Option<WalkCosts>,
@@ -101,15 +101,15 @@ pub fn give(path: &Path) -> Result<(), LinuxError> {
     Ok(())
 }
 
-/// How long a promotion took that began then: `took`, or the cost that a test gives. It has taken that
-/// when this returns.
-pub(crate) fn promotion_took(begun: Instant, took: Duration) -> Duration {
+/// How long a promotion took: `took`, or the cost that a test gives. So much CPU time was used when this returns.
+pub(crate) fn promotion_took(took: Duration) -> Duration {
     let given = given().ok().flatten().and_then(|costs| costs.promotion_us);
     let Some(cost) = given.map(Duration::from_micros) else {
         return took;
     };
-    // CPU time, which budgets count as well.
-    while begun.elapsed() < cost {
+    // Budgets count CPU time as well, of which the time that passes is any share on a busy machine.
+    let before = thread_cpu();
+    while thread_cpu().saturating_sub(before) < cost {
         hint::spin_loop();
     }
     cost

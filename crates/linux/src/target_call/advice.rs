@@ -8,7 +8,7 @@ use crate::test_costs;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Regions whose access bits one call clears: a quarter of a millisecond with `mmap_lock` held for
 /// reading.
@@ -48,12 +48,9 @@ impl TargetCalls {
         process: &ProcessHandle,
         region: RegionAddr,
     ) -> (Result<(), LinuxError>, Duration) {
-        retry_shortages(|| {
-            let begun = Instant::now();
-            match self.collapse_once(process, region) {
-                Ok(answer) => (Ok(()), test_costs::promotion_took(begun, answer.took)),
-                Err(error) => (Err(error), self.last()),
-            }
+        retry_shortages(|| match self.collapse_once(process, region) {
+            Ok(answer) => (Ok(()), test_costs::promotion_took(answer.took)),
+            Err(error) => (Err(error), self.last()),
         })
     }
 
