@@ -2,18 +2,25 @@
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
+LAB := $(TARGET_DIR)/release/hawkeye-lab
+# Exit status of the demo where nothing can be managed.
+CANNOT_MANAGE := 3
 
-.PHONY: help run test selftests torture test-kernels kernel-test build bench lint deb check-packages deps test-deps selftests-deps kernels-deps kernel-test-deps lint-deps clean
+.PHONY: help run lab test selftests torture test-kernels kernel-test build bench lint deb check-packages deps test-deps selftests-deps kernels-deps kernel-test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
-run: build ## build, then show what HawkEye does, in under a minute
-	$(HAWKEYE) demo
+run: build ## build, then show what HawkEye does, in under a minute; in the simulator where the kernel can't be managed
+	@$(HAWKEYE) demo || \
+	  if [ $$? -eq $(CANNOT_MANAGE) ]; then $(MAKE) --no-print-directory lab && $(LAB) demo; else exit 1; fi
 
 build: deps ## build target/release/hawkeye
-	cargo build --release --workspace
+	cargo build --release -p hawkeye-cli
+
+lab: deps ## build target/release/hawkeye-lab: the simulator and the experiments
+	cargo build --release -p hawkeye-lab
 
 test: test-deps ## run all tests; the live ones need root and are counted as skipped without
 	@scripts/test.sh
@@ -30,8 +37,8 @@ test-kernels: kernels-deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live
 kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test and measure them in QEMU, write docs/prezero.md (two hours and more)
 	@kernel/test.sh
 
-bench: build ## measure on this machine, side by side in one run
-	$(HAWKEYE) bench --live
+bench: lab ## measure on this machine, side by side in one run
+	$(LAB) bench --live
 
 lint: lint-deps ## check format, lints, documentation, shell scripts and licence headers
 	cargo fmt --all --check
@@ -40,9 +47,9 @@ lint: lint-deps ## check format, lints, documentation, shell scripts and licence
 	scripts/lint-files.sh
 	scripts/packages/check.sh quick
 
-deb: ## build target/packages/hawkeye_VERSION_amd64.deb
+deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 	@scripts/install-deps.sh deb
-	cargo build --release --locked -p hawkeye-cli
+	cargo build --release --locked -p hawkeye-cli -p hawkeye-lab
 	scripts/packages/deb.sh
 
 check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each by its own tool; needs root

@@ -3,7 +3,7 @@
 #
 # A test that this machine cannot run returns at once, so cargo counts it as passed. It adds one
 # line, "NAME: WHY", to the file $HAWKEYE_SKIPPED_TESTS; its name is the one that the test harness
-# lists (crates/bench/src/test_skips.rs). Tests marked #[ignore] are skipped too.
+# lists (crates/test-support/src/test_skips.rs). Tests marked #[ignore] are skipped too.
 #
 # HAWKEYE_TEST_PROMOTION_US=5000 gives policies a machine on which a promotion costs 5 ms.
 set -euo pipefail

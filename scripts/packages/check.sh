@@ -41,7 +41,7 @@ check_prometheus() {
 }
 
 check_man_pages() {
-  local pages=target/packages/build/generated/man1 said
+  local pages=target/packages/build/generated/hawkeye/man1 said
   # clap_mangen puts breaks around paragraphs; nothing else is forgiven.
   said=$(mandoc -Tlint -W warning "$pages"/*.1 | grep -v 'skipping paragraph macro: br') || true
   said+=$(for page in "$pages"/*.1; do LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null; done)

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# deb.sh [VERSION]: packs target/release/hawkeye, which must be built, as target/packages/hawkeye_VERSION_amd64.deb.
+# deb.sh [VERSION]: packs target/release/hawkeye and hawkeye-lab, which must be built, as target/packages/hawkeye_VERSION_amd64.deb and
+# hawkeye-lab_VERSION_amd64.deb.
 # VERSION is that of Cargo.toml unless given (tests of upgrades need a second one).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=${1:-$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)}
-release=${CARGO_TARGET_DIR:-target}/release/hawkeye
-[ -x "$release" ] || { echo "deb: there is no $release: build it first (make build)" >&2; exit 1; }
+release=${CARGO_TARGET_DIR:-target}/release
+programs=(hawkeye hawkeye-lab)
+for program in "${programs[@]}"; do
+  [ -x "$release/$program" ] || { echo "deb: there is no $release/$program: build it first (make build lab)" >&2; exit 1; }
+done
 
 # The same commit gives the same package.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
@@ -17,8 +21,10 @@ packages=$PWD/target/packages
 stage=$packages/build
 rm -rf "$stage"
 mkdir -p "$stage"
-install -m755 "$release" "$stage/hawkeye"
-"$release" generate --date "$day" "$stage/generated"
+for program in "${programs[@]}"; do
+  install -m755 "$release/$program" "$stage/$program"
+  "$release/$program" generate --date "$day" "$stage/generated/$program"
+done
 scripts/packages/third-party.py >"$stage/THIRD-PARTY"
 cp -r README.md CHANGELOG.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"
 cp packaging/hawkeye.service "$stage/debian/hawkeye.service"
@@ -32,6 +38,8 @@ C
 
 (cd "$stage" && dpkg-buildpackage --build=binary --no-sign --no-check-builddeps) >"$packages/build.log" 2>&1 ||
   { cat "$packages/build.log" >&2; exit 1; }
-deb=target/packages/hawkeye_${version}_amd64.deb
-[ -f "$deb" ]
-echo "$deb: $(stat -c %s "$deb") bytes"
+for program in "${programs[@]}"; do
+  deb=target/packages/${program}_${version}_amd64.deb
+  [ -f "$deb" ]
+  echo "$deb: $(stat -c %s "$deb") bytes"
+done

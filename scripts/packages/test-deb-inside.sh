@@ -42,8 +42,8 @@ as_found
 done_with "installed; off until enabled"
 
 # A program of another user's, with all of its memory in use.
-setpriv --reuid nobody --regid nogroup --clear-groups -- \
-  hawkeye workload hot-spot --mib 64 --hot-mib 16 --quiet --seconds 120 </dev/null >/dev/null &
+{ echo go; sleep 120; } | setpriv --reuid nobody --regid nogroup --clear-groups -- \
+  hawkeye demo-program reader --mib 64 --hot-mib 16 --hot-percent 90 >/dev/null &
 cat >/etc/hawkeye/hawkeye.toml <<'C'
 # of this test
 policy = "hawkeye-g"

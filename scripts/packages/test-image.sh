@@ -57,8 +57,8 @@ C
 # A program of another user's, outside of the container.
 cp "$hawkeye" "$work/image-minded"
 chmod 755 "$work"
-setpriv --reuid nobody --regid nogroup --clear-groups -- \
-  "$work/image-minded" workload hot-spot --mib 64 --hot-mib 16 --quiet --seconds 60 </dev/null >/dev/null &
+{ echo go; sleep 60; } | setpriv --reuid nobody --regid nogroup --clear-groups -- \
+  "$work/image-minded" demo-program reader --mib 64 --hot-mib 16 --hot-percent 90 >/dev/null &
 program=$!
 
 # Runs in the namespaces: makes the mounts, and the daemon out of this shell.

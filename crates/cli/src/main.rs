@@ -2,6 +2,7 @@
 
 mod commands;
 mod daemon;
+mod demo;
 mod options;
 mod program;
 mod progress;
@@ -57,13 +58,11 @@ enum Command {
     Resume(commands::pausing::Resume),
     Advise(commands::advise::Advise),
     Restore(commands::restore::Restore),
-    Sim(commands::sim::Sim),
-    Bench(commands::bench::Bench),
-    /// One of our own programs to try things on.
+    /// One of the programs of `demo`.
     #[command(subcommand, hide = true)]
-    Workload(hawkeye_bench::workload::WorkloadCommand),
+    DemoProgram(demo::program::Program),
     #[command(hide = true)]
-    Generate(commands::generate::Generate),
+    Generate(hawkeye_pages::Generate),
 }
 
 fn main() -> ExitCode {
@@ -92,12 +91,8 @@ fn main() -> ExitCode {
         Command::Resume(command) => command.execute(),
         Command::Advise(command) => command.execute(),
         Command::Restore(command) => command.execute(),
-        Command::Sim(command) => command.execute(),
-        Command::Bench(command) => command.execute(),
-        Command::Generate(command) => command.execute(&Arguments::command()),
-        Command::Workload(command) => hawkeye_bench::workload::run(&command)
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(anyhow::Error::from),
+        Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
+        Command::Generate(command) => command.execute("hawkeye", &Arguments::command()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("hawkeye: {error:#}");
@@ -106,4 +101,22 @@ fn main() -> ExitCode {
 }
 
 #[cfg(test)]
-mod help_tests;
+mod tests {
+    use super::Arguments;
+    use hawkeye_test_support::help;
+
+    #[test]
+    fn every_help_fits_a_screen() {
+        help::every_help_fits_a_screen::<Arguments>();
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_is_understood() {
+        help::every_command_has_an_example_that_is_understood::<Arguments>();
+    }
+
+    #[test]
+    fn the_long_flag_shows_the_short_help_everywhere() {
+        help::the_long_flag_shows_the_short_help_everywhere::<Arguments>();
+    }
+}

@@ -13,14 +13,13 @@ pub mod fault_ahead;
 pub mod fields;
 mod following;
 pub mod fragmentation;
-mod generator;
+pub mod generator;
 pub mod identity;
 pub mod idle_time;
 pub mod instance;
 mod ksm;
 pub mod learned;
 pub mod live;
-pub mod machine_costs;
 mod mapping_records;
 pub mod mappings;
 pub mod measuring;
@@ -49,9 +48,6 @@ pub mod takeover;
 pub mod target_call;
 #[doc(hidden)]
 pub mod test_costs;
-#[cfg(test)]
-#[path = "../../bench/src/test_skips.rs"]
-mod test_skips;
 pub mod thp_settings;
 pub mod tlb_sizes;
 pub mod unpreempted;

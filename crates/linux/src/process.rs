@@ -171,6 +171,20 @@ pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
     clock.now().map(Duration::from).map_err(gone)
 }
 
+/// Memory of this process under huge pages, in bytes.
+///
+/// # Errors
+/// It can't be read.
+pub fn own_huge_bytes() -> Result<u64, LinuxError> {
+    let path = "/proc/self/smaps_rollup";
+    let text = std::fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(kib.unwrap_or(0) << 10)
+}
+
 /// CPU time that this process has used so far.
 pub fn own_cpu() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {

@@ -5,8 +5,8 @@
 
 use crate::error::LinuxError;
 use crate::generator::{below, next_random, worked};
-use crate::machine_costs::huge_bytes;
 use crate::own_files::{self, Distrust};
+use crate::process::own_huge_bytes;
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
@@ -260,10 +260,10 @@ impl Area {
     /// Written memory under huge pages, or nearly all of it: under base pages reads of it would
     /// walk page tables as well, and walks would seem to cost nothing.
     fn huge(bytes: u64) -> Result<Self, LinuxError> {
-        let before = huge_bytes()?;
+        let before = own_huge_bytes()?;
         let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
-        if !enough(huge_bytes()?) {
+        if !enough(own_huge_bytes()?) {
             let start = area.start.as_ptr() as usize;
             let first = start.next_multiple_of(HUGE_PAGE_BYTES as usize) - start;
             let regions = (first..area.bytes).step_by(HUGE_PAGE_BYTES as usize);
@@ -275,7 +275,7 @@ impl Area {
                 }
             }
         }
-        if enough(huge_bytes()?) {
+        if enough(own_huge_bytes()?) {
             return Ok(area);
         }
         Err(LinuxError::NotMeasured(

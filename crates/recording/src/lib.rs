@@ -22,6 +22,7 @@ mod recording_writer;
 mod results;
 mod rows;
 mod schema;
+mod tap;
 mod writer;
 
 pub use about::About;
@@ -33,3 +34,4 @@ pub use recording_writer::RecordingWriter;
 pub use results::{ResultRow, ResultWriter, SizeRow, SizeWriter};
 pub use rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
 pub use schema::{Column, RECORDING, RESULTS, SIZES, Table, Type};
+pub use tap::Tap;

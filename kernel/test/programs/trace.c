@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * trace: a fixed sequence of allocations, frees and idle time on a kernel that zeroes free memory in advance, with what it
- * counted after each step. `hawkeye sim prezeroing` does the same steps on the simulator's free lists and compares.
+ * counted after each step. `hawkeye-lab sim prezeroing` does the same steps on the simulator's free lists and compares.
  *
  * A line a step: step KIND NAME AMOUNT us=TIME rate=PAGES_PER_SECOND zeroed= served= passed_over= lost= marked= free=
  * All counters are base pages, summed over the zones; free is MemFree. Zeroing is next to stopped but in idle steps, so that

@@ -1,22 +1,18 @@
 //! `hawkeye demo`: the main job on programs of our own, in under a minute.
 
+use crate::demo::{DemoMachine, Recovery, Sizes, Speed, System};
 use crate::words;
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_bench::live::bloat::{self, Recovery};
-use hawkeye_bench::live::hot_first::{self, Reads, Sizes, Speed, System};
-use hawkeye_bench::live::{BenchError, Host};
-use hawkeye_sim::demo as simulated;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Show the main job on two programs of our own, in under a minute.
 ///
 /// Huge pages for hot memory, and bloat taken back.
 ///
-/// Takes under a minute. Where the kernel does not allow it, it runs in the simulator and says so.
+/// Where the kernel does not allow it, it says why and exits with status 3: `hawkeye-lab demo` shows the same in the simulator.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye demo --json demo.json")]
 pub struct Demo {
@@ -25,7 +21,10 @@ pub struct Demo {
     json: Option<PathBuf>,
 }
 
-/// Figures of a demo, measured or simulated.
+/// Exit code where nothing can be managed.
+const CANNOT_MANAGE: u8 = 3;
+
+/// Figures of a demo.
 #[derive(Debug, Serialize)]
 struct Figures {
     machine: &'static str,
@@ -46,19 +45,14 @@ struct BloatFigures {
     before_bytes: u64,
     after_bytes: u64,
     used_bytes: u64,
-    /// Checked by the live program only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wrong_bytes: Option<u64>,
+    wrong_bytes: u64,
 }
 
 /// Small enough for a minute, large enough to miss the TLB.
 const SIZES: Sizes = Sizes {
-    reads: Reads::Independent,
     mib: 1536,
     hot_mib: 384,
     hot_percent: 99,
-    turns: 3,
-    turn: Duration::from_millis(600),
 };
 const BLOATED_MIB: u64 = 512;
 const USED_PAGES: u64 = 100;
@@ -66,16 +60,14 @@ const USED_PAGES: u64 = 100;
 impl Demo {
     /// Runs both halves.
     pub fn execute(self) -> Result<ExitCode> {
-        let figures = match Host::take_over(std::env::current_exe()?) {
-            Ok(host) => live(&host)?,
-            Err(BenchError::Impossible(why)) => {
-                eprintln!(
-                    "{why}\nSo this runs in the simulator instead: the same policies on a simulated machine.\n"
-                );
-                in_simulator()?
+        let machine = match DemoMachine::take_over()? {
+            Ok(machine) => machine,
+            Err(why) => {
+                eprintln!("{why} `hawkeye doctor` shows more.");
+                return Ok(ExitCode::from(CANNOT_MANAGE));
             }
-            Err(error) => return Err(error.into()),
         };
+        let figures = live(&machine)?;
         if let Some(path) = &self.json {
             let file = crate::summary::create_readable(path)
                 .with_context(|| format!("creating {}", path.display()))?;
@@ -85,23 +77,22 @@ impl Demo {
     }
 }
 
-fn live(host: &Host) -> Result<Figures> {
+fn live(machine: &DemoMachine) -> Result<Figures> {
     let Sizes {
         mib,
         hot_mib,
         hot_percent,
-        ..
     } = SIZES;
     let budget = hot_mib / 2;
     println!("1. Hot memory at high addresses");
     println!(
         "A program maps {mib} MiB; {hot_percent} % of its random reads go to the top {hot_mib} MiB. Each way to\nspend {budget} promotions, against the same program all under huge pages, measured in turn:\n"
     );
-    host.warm_up(2 * (mib << 20))?;
+    machine.warm_up(2 * mib)?;
     let mut systems = Vec::new();
     let mut base = None;
     for system in [System::Base, System::Linux, System::HawkeyeG] {
-        let speed = hot_first::speed(host, system, SIZES)?;
+        let speed = machine.speed(system, SIZES, budget)?;
         let base = base.get_or_insert(speed);
         print_speed(system.name(), &speed, base);
         systems.push(SystemFigures {
@@ -116,7 +107,7 @@ fn live(host: &Host) -> Result<Figures> {
             "  {:12} {:6.1} M reads/s  {:.2} times  all {} regions huge",
             "all huge",
             base.million_reads_per_s_all_huge,
-            1.0 / base.relative(),
+            1.0 / base.relative,
             mib / 2
         );
     }
@@ -124,7 +115,7 @@ fn live(host: &Host) -> Result<Figures> {
     println!(
         "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n"
     );
-    let seen = bloat::recover(host, BLOATED_MIB, USED_PAGES)?;
+    let seen = machine.recover(BLOATED_MIB, USED_PAGES)?;
     print_bloat(&seen);
     Ok(Figures {
         machine: "this kernel",
@@ -133,13 +124,13 @@ fn live(host: &Host) -> Result<Figures> {
             before_bytes: seen.before_bytes,
             after_bytes: seen.after_bytes,
             used_bytes: seen.used_bytes,
-            wrong_bytes: Some(seen.wrong_bytes),
+            wrong_bytes: seen.wrong_bytes,
         },
     })
 }
 
 fn print_speed(name: &str, speed: &Speed, base: &Speed) {
-    let times = speed.relative() / base.relative();
+    let times = speed.relative / base.relative;
     let rate = steadied(speed, base);
     print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
     if speed.promoted > 0 {
@@ -154,7 +145,7 @@ fn print_speed(name: &str, speed: &Speed, base: &Speed) {
 /// Million reads a second, put by what the all-huge program did in the same minute: so a drift of the
 /// machine's speed falls out.
 fn steadied(speed: &Speed, base: &Speed) -> f64 {
-    speed.relative() * base.million_reads_per_s_all_huge
+    speed.relative * base.million_reads_per_s_all_huge
 }
 
 fn print_bloat(seen: &Recovery) {
@@ -174,60 +165,4 @@ fn print_bloat(seen: &Recovery) {
         words::bytes(seen.used_bytes),
         seen.wrong_bytes
     );
-}
-
-/// Any seed: the same one shows the same.
-const SEED: u64 = 1;
-
-fn in_simulator() -> Result<Figures> {
-    let hot = simulated::hot_first(SEED)?;
-    println!("1. Hot memory at high addresses (simulated)");
-    println!(
-        "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; {} promotions each:\n",
-        hot.max_promotions
-    );
-    let mut systems = Vec::new();
-    for result in &hot.policies {
-        println!(
-            "  {:12} {:6.2} M reads/s  {:.2} times  {} promotions, {} of them hot",
-            result.policy,
-            result.accesses_per_s / 1e6,
-            result.accesses_per_s / hot.base_accesses_per_s,
-            result.promoted,
-            result.promoted_hot,
-        );
-        systems.push(SystemFigures {
-            system: result.policy.to_owned(),
-            promoted: result.promoted,
-            promoted_hot: result.promoted_hot,
-            million_reads_per_s: result.accesses_per_s / 1e6,
-        });
-    }
-    println!(
-        "  {:12} {:6.2} M reads/s  {:.2} times",
-        "all huge",
-        hot.huge_accesses_per_s / 1e6,
-        hot.huge_accesses_per_s / hot.base_accesses_per_s
-    );
-    let bloated = simulated::bloated(SEED)?;
-    println!("\n2. Bloat (simulated)\n");
-    println!(
-        "  before       {} resident",
-        words::bytes(bloated.rss_before_bytes)
-    );
-    println!(
-        "  after        {} resident, {} in use",
-        words::bytes(bloated.rss_after_bytes),
-        words::bytes(bloated.used_bytes)
-    );
-    Ok(Figures {
-        machine: "simulator",
-        systems,
-        bloat: BloatFigures {
-            before_bytes: bloated.rss_before_bytes,
-            after_bytes: bloated.rss_after_bytes,
-            used_bytes: bloated.used_bytes,
-            wrong_bytes: None,
-        },
-    })
 }

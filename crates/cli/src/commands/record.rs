@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Record what processes do with their memory, and change nothing.
 ///
 /// Coverage by region, overhead, huge pages, resident memory and bloat go into a Parquet file, until interrupted or until all processes have
-/// ended. `hawkeye report FILE` shows it, `hawkeye sim run --recording FILE` tries other policies on it, and docs/recordings.md
+/// ended. `hawkeye report FILE` shows it, `hawkeye-lab sim run --recording FILE` tries other policies on it, and docs/recordings.md
 /// tells how to query it. Whoever is killed leaves all but the last minute in FILE.part, which `report` reads too; what was at FILE before is
 /// FILE.1 then.
 #[derive(Args)]

@@ -54,7 +54,7 @@ impl Report {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{} can't be made", folder.display()))?;
             for (name, figure) in figures(&report) {
-                write(&folder.join(format!("{name}.svg")), &figure.to_svg()?)?;
+                write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
         let text = if self.json {

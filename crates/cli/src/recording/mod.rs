@@ -1,11 +1,9 @@
-//! Recordings of a manager at work: what becomes rows (`tap.rs`), how bloat is estimated (`bloat.rs`), and the thread that writes
+//! Recordings of a manager at work: how bloat is estimated (`bloat.rs`), and the thread that writes
 //! (`writing.rs`).
 
 mod bloat;
-mod tap;
 mod writing;
 
-pub use tap::Tap;
 pub use writing::{Place, Recording};
 
 use hawkeye_recording::About;

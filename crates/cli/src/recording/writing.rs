@@ -2,10 +2,10 @@
 
 use super::about_now;
 use super::bloat::Bloat;
-use super::tap::Tap;
+
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Event, Machine, Manager};
-use hawkeye_recording::{Recorder, RecordingError, Row};
+use hawkeye_recording::{Recorder, RecordingError, Row, Tap};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -9,6 +9,7 @@ mod extent;
 mod figures;
 mod heat;
 mod page;
+mod pictures;
 mod series;
 mod summing;
 mod svg;
@@ -17,8 +18,8 @@ mod text;
 pub use extent::Extent;
 pub use figures::Report;
 pub use page::page;
+pub use pictures::figures;
 pub use summing::Summing;
-pub use svg::figures;
 pub use text::Text;
 
 #[cfg(test)]

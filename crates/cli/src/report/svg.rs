@@ -1,136 +1,368 @@
-//! A report as figures.
+//! Panels with lines or a map over time, as the text of an SVG file. Told apart by dashes and names, so that they can be read in
+//! greyscale too.
 
-use super::figures::{ProcessFigures, Report};
-use super::heat::HeatMap;
-use super::series::Series;
-use crate::words;
-use hawkeye_bench::plot::{Content, Figure, Heat, Line, Panel};
-use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 
+const WIDTH: f64 = 900.0;
+const TITLE_HEIGHT: f64 = 34.0;
+const PANEL_HEIGHT: f64 = 300.0;
+/// Around what is drawn, within a panel: left of it are the labels of the vertical axis, right of it is the legend.
+const LEFT: f64 = 134.0;
+const RIGHT: f64 = 180.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 46.0;
+/// Room above the highest value.
+const HEADROOM: f64 = 1.12;
 const TIME: &str = "time (s)";
-const MIB: f64 = (1 << 20) as f64;
+/// How lines look: a shade, and the lengths of dashes and gaps.
+const LOOKS: [(&str, &str); 4] = [
+    ("#000000", ""),
+    ("#606060", "8 4"),
+    ("#909090", "2 3"),
+    ("#404040", "12 3 2 3"),
+];
 
-/// Figures with the names of their files, without an ending: of processes with one process id all but the first have a number after it.
-pub fn figures(report: &Report) -> Vec<(String, Figure)> {
-    let shown = report.processes.iter().filter(|p| p.map.is_some());
-    let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
-    let named = shown.map(|process| {
-        let pid = process.pid;
-        let number = with_pid.entry(pid).or_default();
-        *number += 1;
-        let name = match number {
-            1 => format!("process-{pid}"),
-            number => format!("process-{pid}-{number}"),
+/// Panels below each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What is shown.
+    pub title: String,
+    /// Each over the same kind of time.
+    pub panels: Vec<Panel>,
+}
+
+/// One plot over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// What is shown.
+    pub title: String,
+    /// What the vertical axis shows, with its unit.
+    pub y_label: String,
+    /// What is in it.
+    pub content: Content,
+}
+
+/// What is in a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// The vertical axis begins at 0.
+    Lines(Vec<Line>),
+    /// Shares as shades of grey.
+    Heat(Heat),
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// From left to right: seconds, and the value.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Shares over time and rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heat {
+    /// Where columns begin, in seconds, and where the last one ends.
+    pub edges: Vec<f64>,
+    /// What is written at the vertical axis, and where: the first row is from 0 to 1.
+    pub labels: Vec<(f64, String)>,
+    /// By column, within it by row from below: 0-1, `None` where there is nothing.
+    pub cells: Vec<Vec<Option<f64>>>,
+}
+
+impl Figure {
+    /// As the text of an SVG file.
+    pub fn to_svg(&self) -> String {
+        let mut svg = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut svg);
+        svg
+    }
+
+    fn write(&self, svg: &mut String) -> fmt::Result {
+        let height = TITLE_HEIGHT + PANEL_HEIGHT * self.panels.len() as f64;
+        writeln!(
+            svg,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">"#
+        )?;
+        writeln!(
+            svg,
+            r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##
+        )?;
+        text(svg, (WIDTH / 2.0, 22.0), 20, "middle", &self.title)?;
+        for (number, panel) in self.panels.iter().enumerate() {
+            panel.write(svg, TITLE_HEIGHT + PANEL_HEIGHT * number as f64)?;
+        }
+        svg.push_str("</svg>\n");
+        Ok(())
+    }
+}
+
+/// Where values are drawn.
+struct Plot {
+    /// Of what is drawn, in pixels.
+    top: f64,
+    /// Seconds at the left and at the right.
+    from_s: f64,
+    to_s: f64,
+    /// The value at the upper end; 0 is at the lower one.
+    most: f64,
+}
+
+impl Plot {
+    const HEIGHT: f64 = PANEL_HEIGHT - TOP - BOTTOM;
+    const RIGHT_END: f64 = WIDTH - RIGHT;
+
+    fn new(top: f64, seconds: impl Iterator<Item = f64> + Clone, most: f64) -> Self {
+        let seconds = seconds.filter(|s| s.is_finite());
+        let from_s = seconds.clone().fold(f64::INFINITY, f64::min).min(0.0);
+        let to_s = seconds.fold(from_s, f64::max);
+        Self {
+            top: top + TOP,
+            from_s,
+            to_s: if to_s > from_s { to_s } else { from_s + 1.0 },
+            most: if most > 0.0 { most } else { 1.0 },
+        }
+    }
+
+    fn x(&self, seconds: f64) -> f64 {
+        LEFT + (seconds - self.from_s) / (self.to_s - self.from_s) * (Self::RIGHT_END - LEFT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.top + Self::HEIGHT * (1.0 - value / self.most)
+    }
+
+    /// The frame, what is written at its axes, and the grid at the labels.
+    fn write_axes(&self, svg: &mut String, panel: &Panel, labels: &[(f64, String)]) -> fmt::Result {
+        let bottom = self.top + Self::HEIGHT;
+        for (value, label) in labels {
+            let y = self.y(*value);
+            line(svg, [(LEFT, y), (Self::RIGHT_END, y)], "#dddddd")?;
+            text(svg, (LEFT - 6.0, y + 4.0), 12, "end", label)?;
+        }
+        for second in ticks(self.from_s, self.to_s, 8) {
+            let x = self.x(second);
+            line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000")?;
+            text(svg, (x, bottom + 17.0), 12, "middle", &shown(second))?;
+        }
+        let corner = (LEFT, self.top);
+        line(svg, [corner, (LEFT, bottom)], "#000000")?;
+        line(svg, [(LEFT, bottom), (Self::RIGHT_END, bottom)], "#000000")?;
+        let middle = (LEFT + Self::RIGHT_END) / 2.0;
+        text(svg, (middle, self.top - 10.0), 15, "middle", &panel.title)?;
+        text(svg, (middle, bottom + 35.0), 13, "middle", TIME)?;
+        let y = self.top + Self::HEIGHT / 2.0;
+        writeln!(
+            svg,
+            r#"<text x="16" y="{y:.1}" font-size="13" text-anchor="middle" transform="rotate(-90 16 {y:.1})">{}</text>"#,
+            escaped(&panel.y_label)
+        )
+    }
+}
+
+impl Panel {
+    fn write(&self, svg: &mut String, top: f64) -> fmt::Result {
+        match &self.content {
+            Content::Lines(lines) => self.write_lines(svg, top, lines),
+            Content::Heat(heat) => self.write_heat(svg, top, heat),
+        }
+    }
+
+    fn write_lines(&self, svg: &mut String, top: f64, lines: &[Line]) -> fmt::Result {
+        let points = || lines.iter().flat_map(|line| line.points.iter().copied());
+        let values = points().map(|(_, value)| value);
+        let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
+        let plot = Plot::new(top, points().map(|(at, _)| at), most);
+        let labels: Vec<_> = ticks(0.0, plot.most, 6)
+            .into_iter()
+            .map(|value| (value, shown(value)))
+            .collect();
+        plot.write_axes(svg, self, &labels)?;
+        for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(LOOKS.iter().cycle())
+        {
+            let style = format!(
+                r#"fill="none" stroke="{shade}" stroke-width="2" stroke-dasharray="{dashes}""#
+            );
+            svg.push_str(r#"<polyline points=""#);
+            let finite = |(at, value): &&(f64, f64)| at.is_finite() && value.is_finite();
+            for (at, value) in line.points.iter().filter(finite) {
+                write!(svg, "{:.1},{:.1} ", plot.x(*at), plot.y(*value))?;
+            }
+            writeln!(svg, r#"" {style}/>"#)?;
+            let (x, y) = (
+                Plot::RIGHT_END + 12.0,
+                plot.top + 10.0 + 18.0 * number as f64,
+            );
+            writeln!(
+                svg,
+                r#"<polyline points="{x},{y} {},{y}" {style}/>"#,
+                x + 36.0
+            )?;
+            text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
+        }
+        Ok(())
+    }
+
+    fn write_heat(&self, svg: &mut String, top: f64, heat: &Heat) -> fmt::Result {
+        let rows = heat.cells.iter().map(Vec::len).max().unwrap_or(0);
+        let plot = Plot::new(top, heat.edges.iter().copied(), rows as f64);
+        plot.write_axes(svg, self, &heat.labels)?;
+        let columns = heat.edges.windows(2).zip(&heat.cells);
+        for (edges, cells) in columns {
+            let (left, right) = (plot.x(edges[0]), plot.x(edges[1]));
+            for (row, share) in cells.iter().enumerate() {
+                let Some(share) = share.filter(|share| share.is_finite()) else {
+                    continue;
+                };
+                let (low, high) = (plot.y(row as f64), plot.y(row as f64 + 1.0));
+                writeln!(
+                    svg,
+                    r#"<rect x="{left:.1}" y="{high:.1}" width="{:.1}" height="{:.1}" fill="{}" shape-rendering="crispEdges"/>"#,
+                    right - left,
+                    low - high,
+                    grey(share)
+                )?;
+            }
+        }
+        // What the shades mean.
+        for (number, percent) in [0, 25, 50, 75, 100].into_iter().enumerate() {
+            let (x, y) = (Plot::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
+            writeln!(
+                svg,
+                r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{}" stroke="#000000"/>"##,
+                grey(f64::from(percent) / 100.0)
+            )?;
+            let share = format!("{percent} %");
+            text(svg, (x + 32.0, y + 11.0), 12, "start", &share)?;
+        }
+        Ok(())
+    }
+}
+
+/// Black is all.
+fn grey(share: f64) -> String {
+    let shade = ((1.0 - share.clamp(0.0, 1.0)) * 232.0).round() as u8;
+    format!("#{shade:02x}{shade:02x}{shade:02x}")
+}
+
+fn line(svg: &mut String, [from, to]: [(f64, f64); 2], shade: &str) -> fmt::Result {
+    writeln!(
+        svg,
+        r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{shade}"/>"#,
+        from.0, from.1, to.0, to.1
+    )
+}
+
+fn text(svg: &mut String, at: (f64, f64), size: u32, anchor: &str, words: &str) -> fmt::Result {
+    writeln!(
+        svg,
+        r#"<text x="{:.1}" y="{:.1}" font-size="{size}" text-anchor="{anchor}">{}</text>"#,
+        at.0,
+        at.1,
+        escaped(words)
+    )
+}
+
+fn escaped(words: &str) -> String {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    words.replace('>', "&gt;")
+}
+
+/// Round numbers from `from` to `to`, about so many.
+fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
+    let step = (to - from) / f64::from(about);
+    let power = 10f64.powf(step.log10().floor());
+    let round = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let step = round.into_iter().find(|round| *round >= step);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (from / step).ceil();
+    let last = (to / step).floor();
+    let count = (last - first).clamp(0.0, 100.0) as u32;
+    (0..=count).map(|n| (first + f64::from(n)) * step).collect()
+}
+
+/// A number without needless digits.
+fn shown(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(content: Content) -> String {
+        let figure = Figure {
+            title: "a <program> & more".to_owned(),
+            panels: vec![Panel {
+                title: "memory".to_owned(),
+                y_label: "memory (MiB)".to_owned(),
+                content,
+            }],
         };
-        (name, of_process(process))
-    });
-    let mut figures: Vec<_> = named.collect();
-    figures.push(("machine".to_owned(), of_machine(report)));
-    figures
-}
-
-/// What others chose as a name: control characters are none in XML.
-fn name(chosen: &str) -> String {
-    words::clipped(chosen, 64)
-}
-
-fn line(name: &str, series: &Series, unit: f64) -> Line {
-    Line {
-        name: name.to_owned(),
-        points: series
-            .points()
-            .map(|(at, value)| (at, value / unit))
-            .collect(),
+        figure.to_svg()
     }
-}
 
-fn lines(title: &str, y_label: &str, lines: Vec<Line>) -> Panel {
-    let lines = lines.into_iter().filter(|line| !line.points.is_empty());
-    Panel {
-        title: title.to_owned(),
-        y_label: y_label.to_owned(),
-        content: Content::Lines {
-            x_label: TIME.to_owned(),
-            lines: lines.collect(),
-        },
+    #[test]
+    fn every_name_and_unit_is_in_the_picture() {
+        let line = |name: &str| Line {
+            name: name.to_owned(),
+            points: vec![(0.0, 1.0), (10.0, 400.0)],
+        };
+        let svg = figure(Content::Lines(vec![line("resident"), line("huge pages")]));
+        for text in ["resident", "huge pages", "memory (MiB)", TIME, ">400<"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(svg.contains("a &lt;program&gt; &amp; more"));
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<polyline").count(), 4);
     }
-}
 
-fn of_process(process: &ProcessFigures) -> Figure {
-    let mut panels = Vec::new();
-    if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
-        panels.push(heat(
-            "coverage (share of base pages accessed)",
-            map,
-            HeatMap::coverage,
-        ));
-        panels.push(heat("huge pages (share of regions)", map, HeatMap::huge));
+    #[test]
+    fn a_map_has_its_shares_and_leaves_gaps() {
+        let svg = figure(Content::Heat(Heat {
+            edges: vec![0.0, 1.0, 4.0],
+            labels: vec![(0.5, "7f0000000000".to_owned())],
+            cells: vec![vec![Some(0.0), Some(1.0)], vec![None, Some(0.5)]],
+        }));
+        for text in ["7f0000000000", "100 %", "#000000", "#747474"] {
+            assert!(svg.contains(text), "{text} of {svg}");
+        }
+        // The background, three cells, and five shades that are explained.
+        assert_eq!(svg.matches("<rect").count(), 9);
     }
-    panels.push(lines(
-        "overhead of address translation",
-        "overhead (%)",
-        vec![line("overhead", &process.overhead_percent, 1.0)],
-    ));
-    panels.push(lines(
-        "memory",
-        "memory (MiB)",
-        vec![
-            line("resident", &process.rss_bytes, MIB),
-            line("huge pages", &process.huge_bytes, MIB),
-            line("bloat", &process.bloat_bytes, MIB),
-        ],
-    ));
-    Figure {
-        title: format!("{} ({})", name(&process.command), process.pid),
-        panels,
-    }
-}
 
-fn of_machine(report: &Report) -> Figure {
-    let machine = &report.machine;
-    Figure {
-        title: format!("memory of {}", name(&report.host)),
-        panels: vec![
-            lines(
-                "memory in use",
-                "memory (MiB)",
-                vec![line("in use", &machine.used_bytes, MIB)],
-            ),
-            lines(
-                "pressure and the manager",
-                "share (%)",
-                vec![
-                    line("waits for memory", &machine.pressure_percent, 1.0),
-                    line("manager's CPU", &machine.manager_cpu_percent, 1.0),
-                ],
-            ),
-        ],
+    #[test]
+    fn points_are_where_their_values_are() {
+        let plot = Plot::new(0.0, [0.0, 10.0].into_iter(), 50.0);
+        assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, Plot::RIGHT_END));
+        assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + Plot::HEIGHT));
     }
-}
 
-fn heat(title: &str, map: &HeatMap, shade: impl Fn(&HeatMap, usize, usize) -> Option<u8>) -> Panel {
-    let rows = map.addresses.len();
-    let edges = map.columns.iter().map(|column| column.to_s);
-    let first = map.columns.first().map_or(0.0, |column| column.from_s);
-    let shade = &shade;
-    let cells = (0..map.columns.len()).map(|column| {
-        let column = (0..rows).map(move |row| shade(map, column, row));
-        column.map(|shade| shade.map(|percent| f64::from(percent) / 100.0))
-    });
-    let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
-    let mut labels: Vec<_> = labels
-        .into_iter()
-        .filter_map(|row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?))))
-        .collect();
-    labels.dedup();
-    Panel {
-        title: title.to_owned(),
-        y_label: "address".to_owned(),
-        content: Content::Heat(Heat {
-            x_label: TIME.to_owned(),
-            edges: std::iter::once(first).chain(edges).collect(),
-            labels,
-            cells: cells.map(Iterator::collect).collect(),
-        }),
+    #[test]
+    fn nothing_flat_and_nonsense_are_drawn_without_harm() {
+        let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
+        for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)], &nonsense] {
+            let svg = figure(Content::Lines(vec![Line {
+                name: "a".to_owned(),
+                points: points.to_vec(),
+            }]));
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+        let nothing = Heat {
+            edges: Vec::new(),
+            labels: Vec::new(),
+            cells: Vec::new(),
+        };
+        assert!(!figure(Content::Heat(nothing)).contains("NaN"));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(0.0, 0.7, 6), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!([shown(0.25), shown(40.0), shown(0.0)], ["0.25", "40", "0"]);
     }
 }

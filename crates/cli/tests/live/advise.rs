@@ -5,9 +5,9 @@ use crate::common::{
     workload, workload_without_thp,
 };
 use crate::settings;
-use hawkeye_bench::this_test;
 use hawkeye_linux::test_costs;
 use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;

@@ -5,11 +5,11 @@ use crate::common::{
     workload_without_thp,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::Request;
 use hawkeye_linux::sampler::Sampler;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::CpuBudget;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::Request;
 use std::time::{Duration, Instant};
 
 #[test]

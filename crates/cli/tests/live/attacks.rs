@@ -2,7 +2,7 @@
 
 use crate::common::{HAWKEYE, Machine, machine, signal, until};
 use crate::daemon::{CONFIG, Daemon, Minded, NAME};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

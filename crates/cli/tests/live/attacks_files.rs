@@ -2,7 +2,7 @@
 
 use crate::common::{HAWKEYE, Machine, machine, patience, signal, until, wait, workload};
 use crate::daemon::{CONFIG, Minded};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::process::CommandExt;

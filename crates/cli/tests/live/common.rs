@@ -1,11 +1,11 @@
 //! The machine, taken in turns, and the program under test.
 
 use crate::settings::Settings;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::workload::{Event, Workload};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::{Means, test_costs};
 use hawkeye_manager::config::CounterEvents;
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_workload::{Event, Workload};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The program.
 pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
+
+/// This program by the name that it has as a workload (`main.rs`).
+pub const WORKLOADS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/live/hawkeye-workload");
 
 /// The machine for one test, with a state folder of its own and the kernel's settings as it started.
 pub struct Machine {
@@ -213,11 +216,11 @@ impl Machine {
             .expect("hawkeye starts")
     }
 
-    /// Runs `hawkeye run OPTIONS --json FILE -- hawkeye workload WORKLOAD`; its exit code and summary.
+    /// Runs `hawkeye run OPTIONS --json FILE -- PROGRAM workload WORKLOAD`; its exit code and summary.
     pub fn run_workload(&self, options: &str, workload: &str) -> (i32, Value) {
         let json = self.state.join("summary.json");
         let output = self.output(&format!(
-            "run {options} --json {} -- {HAWKEYE} workload {workload}",
+            "run {options} --json {} -- {WORKLOADS} workload {workload}",
             json.display()
         ));
         let said = String::from_utf8_lossy(&output.stderr);
@@ -323,7 +326,7 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
 /// Starts a workload; it and its pid.
 pub fn workload(words: &str) -> (Workload, u32) {
     let words = std::iter::once("workload").chain(words.split_whitespace());
-    let mut workload = Workload::spawn(HAWKEYE, words).expect("the workload starts");
+    let mut workload = Workload::spawn(WORKLOADS, words).expect("the workload starts");
     let pid = workload.wait_ready().expect("the workload gets ready").pid;
     (workload, pid)
 }
@@ -341,7 +344,7 @@ pub fn without_huge_pages(command: &mut Command) {
 
 /// Starts a workload that was told PR_SET_THP_DISABLE; it and its pid.
 pub fn workload_without_thp(words: &str) -> (Workload, u32) {
-    let mut command = Command::new(HAWKEYE);
+    let mut command = Command::new(WORKLOADS);
     command.arg("workload").args(words.split_whitespace());
     without_huge_pages(&mut command);
     let mut workload = Workload::spawn_command(command).expect("the workload starts");
@@ -351,7 +354,7 @@ pub fn workload_without_thp(words: &str) -> (Workload, u32) {
 
 /// Resident and huge memory, by the workload's own word.
 pub fn memory(workload: &mut Workload) -> (u64, u64) {
-    let request = hawkeye_bench::workload::Request::Rss;
+    let request = hawkeye_workload::Request::Rss;
     match workload.request(request, Duration::from_secs(30) * patience()) {
         Ok(Event::Rss {
             rss_bytes,
@@ -384,7 +387,7 @@ pub fn figure(of: &Value, name: &str) -> u64 {
 
 /// Has the workload check every byte.
 pub fn assert_unharmed(workload: &mut Workload) {
-    let request = hawkeye_bench::workload::Request::Verify;
+    let request = hawkeye_workload::Request::Verify;
     match workload.request(request, Duration::from_secs(60) * patience()) {
         Ok(Event::Verified {
             bad_bytes: 0,

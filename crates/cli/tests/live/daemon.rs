@@ -1,7 +1,9 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
-use crate::common::{DEADLINE, HAWKEYE, Machine, machine, patience, signal, until, wait};
-use hawkeye_bench::this_test;
+use crate::common::{
+    DEADLINE, HAWKEYE, Machine, WORKLOADS, machine, patience, signal, until, wait,
+};
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -115,7 +117,7 @@ impl Minded {
     pub fn start(machine: &Machine) -> Self {
         // A command is called what it is started as.
         let name = machine.state.join(NAME);
-        let _ = std::os::unix::fs::symlink(HAWKEYE, &name);
+        let _ = std::os::unix::fs::symlink(WORKLOADS, &name);
         // Far more than any TLB holds: its walks cost what promoting takes many times over, however they are estimated.
         let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 1200";
         let child = Command::new(name)
@@ -352,7 +354,7 @@ fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
     let daemon = Daemon::start(&machine, more);
     let program = machine.state.join(NAME);
-    fs::copy(HAWKEYE, &program).expect("copies");
+    fs::copy(WORKLOADS, &program).expect("copies");
     let mut command = Command::new(&program);
     command.args([
         "workload",
@@ -364,7 +366,7 @@ fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
         "--pages",
         "huge",
     ]);
-    let mut touch = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let mut touch = hawkeye_workload::Workload::spawn_command(command).expect("starts");
     let ready = touch.wait_ready().expect("is ready");
     // It touches nothing, so it is not large: only its start was seen.
     let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::common::{HAWKEYE, machine};
 use crate::settings;
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -1,15 +1,15 @@
 //! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
 
 use crate::common::{
-    DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, figure, machine, machine_at_speed, machine_with_remap,
+    DEADLINE, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed, machine_with_remap,
     patience, until, workload,
 };
 use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::{Event, Request, Workload};
 use hawkeye_linux::system_memory;
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::{Event, Request, Workload};
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,8 +95,8 @@ fn a_stream_after_random_touches_is_filled_ahead_of_too() {
     let json = machine.state.join("summary.json");
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --json {} --", json.display()));
     // While all is random nobody listens, for two seconds at the most.
-    let random = format!("{HAWKEYE} workload touch --mib 1024 --now --order random");
-    let stream = format!("{HAWKEYE} workload touch --mib 1024 --now --work-us {WORK_US}");
+    let random = format!("{WORKLOADS} workload touch --mib 1024 --now --order random");
+    let stream = format!("{WORKLOADS} workload touch --mib 1024 --now --work-us {WORK_US}");
     command.args(["sh", "-c", &format!("{random} >&2; {stream} >&2")]);
     let output = command.output().expect("hawkeye starts");
     assert!(output.status.success(), "{output:?}");
@@ -127,7 +127,7 @@ fn warm_start(test: TestName, threads: u32) {
         machine.state.join("json").display()
     );
     let mut command = machine.hawkeye(&script);
-    command.args(["--", HAWKEYE, "workload", "touch"]);
+    command.args(["--", WORKLOADS, "workload", "touch"]);
     command.args(["--mib", "128", "--mapped-mib", "512", "--pages", "huge"]);
     let mut program = Workload::spawn_command(command).expect("starts");
     let ready = program.wait_ready().expect("is ready");
@@ -152,7 +152,7 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
         return;
     };
     let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
-    let inside = group.command(Path::new(HAWKEYE), touch);
+    let inside = group.command(Path::new(WORKLOADS), touch);
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
     command.arg(inside.get_program()).args(inside.get_args());
     let mut program = Workload::spawn_command(command).expect("starts");

@@ -1,9 +1,9 @@
 //! Free memory that is fragmented on purpose.
 
-use crate::common::{HAWKEYE, machine_at_speed, until};
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::{Event, Workload};
+use crate::common::{WORKLOADS, machine_at_speed, until};
 use hawkeye_linux::fragmentation::fmfi;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::{Event, Workload};
 use std::fs;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
     };
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
-    let mut workload = Workload::spawn(HAWKEYE, words).expect("starts");
+    let mut workload = Workload::spawn(WORKLOADS, words).expect("starts");
     let (before, reached) = loop {
         match workload.next_event(FILLED).expect("goes on") {
             Event::Fragmented {

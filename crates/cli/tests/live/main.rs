@@ -8,6 +8,7 @@ mod attacks_files;
 mod bad_input;
 mod common;
 mod daemon;
+mod demo;
 mod doctor;
 mod fault_ahead;
 mod fragment;
@@ -29,3 +30,9 @@ mod targets;
 mod top;
 mod torture;
 mod why;
+
+/// Programs to manage: this one.
+#[ctor::ctor]
+fn workloads() {
+    hawkeye_workload::test_program::be_a_workload_too(common::WORKLOADS);
+}

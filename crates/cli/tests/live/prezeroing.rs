@@ -2,8 +2,8 @@
 
 use crate::common::{Machine, machine, machine_with, signal, until};
 use crate::daemon::Daemon;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::this_test;
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,11 @@
 //! `hawkeye record`, and `--record` of `run`: what is recorded live is reported, and replayed by the simulator.
 
 use crate::common::{Machine, figure, machine, patience, workload};
-use hawkeye_bench::this_test;
+use hawkeye_sim::simulate::{Setup, simulate};
+use hawkeye_sim::systems;
+use hawkeye_sim::trace::{BadRecords, Recording};
+use hawkeye_sim::workloads::{Replay, Workload};
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::path::Path;
 
@@ -11,6 +15,15 @@ fn json(machine: &Machine, words: &str) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}: {said}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words}: {error}"))
+}
+
+/// What was recorded, as a workload of the simulator.
+fn recorded(file: &Path) -> Workload {
+    let mut replay = Replay::default();
+    for row in Recording::open(file, BadRecords::Fail).expect("opens") {
+        replay.add(&row.expect("a row"));
+    }
+    replay.finish("live").expect("a workload")
 }
 
 fn report(machine: &Machine, file: &Path) -> Value {
@@ -70,25 +83,19 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
         .count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
 
+    let recording = recorded(&file);
     let replayed = ["linux-4k", "linux"].map(|system| {
-        let run = json(
-            &machine,
-            &format!(
-                "sim run --system {system} --recording {} --json",
-                file.display()
-            ),
-        );
-        let program = &run["programs"][0];
-        assert_eq!(program["name"], "hawkeye", "{run}");
-        assert!(
-            program["rss_peak_bytes"].as_u64() >= Some(100 << 20),
-            "{run}"
-        );
-        program["huge_peak_bytes"].as_u64().expect("a figure")
+        let system = systems::by_name(system).expect("is known");
+        let run = simulate(&system, &recording, &Setup::default()).expect("is simulated");
+        let program = &run.figures.programs[0];
+        // The kernel keeps fifteen letters.
+        assert_eq!(program.name, "hawkeye-workloa");
+        assert!(program.rss_peak_bytes >= 100 << 20, "{program:?}");
+        program.huge_peak_bytes
     });
     assert_eq!(replayed[0], 0);
     assert!(replayed[1] >= 64 << 20, "{replayed:?}");
-    let _ = program.command(hawkeye_bench::workload::Request::Quit);
+    let _ = program.command(hawkeye_workload::Request::Quit);
 }
 
 #[test]

@@ -5,8 +5,6 @@ use crate::common::{
     workload,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::Request;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope, remote_advice, system_memory};
@@ -14,6 +12,8 @@ use hawkeye_manager::{Journal, Machine as _, MachineError, Progress, Promoted, S
 use hawkeye_policy::{
     CpuBudget, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
 };
+use hawkeye_test_support::this_test;
+use hawkeye_workload::Request;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};

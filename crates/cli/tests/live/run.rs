@@ -1,11 +1,11 @@
 //! `hawkeye run`.
 
 use crate::common::{
-    DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, figure, machine, machine_at_speed, machine_with_remap,
-    read_json, signal, until, wait,
+    DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
+    machine_with_remap, read_json, signal, until, wait,
 };
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -98,7 +98,8 @@ fn children_of_the_program_are_managed_too() {
         return;
     };
     let json = machine.state.join("family.json");
-    let script = format!("{HAWKEYE} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
+    let script =
+        format!("{WORKLOADS} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
     let output = machine
         .hawkeye(&format!(
             "run --policy hawkeye-g --period 1 --window 0.1 --cpu 100 --json {}",
@@ -141,7 +142,7 @@ fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
     // More than the limit, of which it uses a fifth.
     let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
     let words = format!(
-        "run --policy none --cpu 100 --json {} -- {HAWKEYE} {workload}",
+        "run --policy none --cpu 100 --json {} -- {WORKLOADS} {workload}",
         json.display()
     );
     let mut manager = group.command(Path::new(HAWKEYE), &words);

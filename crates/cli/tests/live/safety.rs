@@ -6,8 +6,8 @@ use crate::common::{
 };
 use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_bench::this_test;
 use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_test_support::this_test;
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,8 +115,8 @@ fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
         return;
     };
     let words = "workload bloat --mib 96 --used 100 --pages huge";
-    let command = group.command(Path::new(crate::common::HAWKEYE), words);
-    let mut program = hawkeye_bench::workload::Workload::spawn_command(command).expect("starts");
+    let command = group.command(Path::new(crate::common::WORKLOADS), words);
+    let mut program = hawkeye_workload::Workload::spawn_command(command).expect("starts");
     let pid = program.wait_ready().expect("gets ready").pid;
     let attached = machine.attach("--policy hawkeye-g --period 1 --window 0.1 --cpu 100", pid);
     if !remaps() {

@@ -1,13 +1,13 @@
 //! What the sampler sees, against what the program did.
 
-use crate::common::{DEADLINE, HAWKEYE, machine, until, workload};
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::Request;
+use crate::common::{DEADLINE, WORKLOADS, machine, until, workload};
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::{access_bits, pagemap, remote_advice};
 use hawkeye_policy::RegionSample;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::Request;
 use std::time::Duration;
 
 fn read(tables: &mut PageTables, pid: u32) -> Vec<RegionSample> {
@@ -26,14 +26,9 @@ fn of_memory(found: &[RegionSample], start: u64, bytes: u64) -> Vec<RegionSample
     found.iter().filter(inside).copied().collect()
 }
 
-fn started(
-    words: &str,
-) -> (
-    hawkeye_bench::workload::Workload,
-    hawkeye_bench::workload::Ready,
-) {
+fn started(words: &str) -> (hawkeye_workload::Workload, hawkeye_workload::Ready) {
     let words = std::iter::once("workload").chain(words.split_whitespace());
-    let mut program = hawkeye_bench::workload::Workload::spawn(HAWKEYE, words).expect("starts");
+    let mut program = hawkeye_workload::Workload::spawn(WORKLOADS, words).expect("starts");
     let ready = program.wait_ready().expect("gets ready");
     (program, ready)
 }

@@ -1,14 +1,14 @@
 //! Settings that a manager and another program change at the same time, and the kernel's rules for
 //! programs that are excluded.
 
-use crate::common::{HAWKEYE, Machine, machine, memory, signal, until, wait, workload};
+use crate::common::{Machine, WORKLOADS, machine, memory, signal, until, wait, workload};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings::{file, read};
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::Workload;
 use hawkeye_linux::thp_settings::{THP_DIR, enabled_file};
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::Workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -221,7 +221,7 @@ fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Opti
         return None;
     };
     let words = "workload bloat --mib 128 --used 16 --pages huge";
-    let command = group.command(Path::new(HAWKEYE), words);
+    let command = group.command(Path::new(WORKLOADS), words);
     let mut excluded = Workload::spawn_command(command).expect("starts");
     let pid = excluded.wait_ready().expect("gets ready").pid;
     assert_eq!(memory(&mut excluded).1, 128 << 20);

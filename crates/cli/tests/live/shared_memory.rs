@@ -1,10 +1,7 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
-use crate::common::{HAWKEYE, Machine, machine, until, workload};
+use crate::common::{Machine, WORKLOADS, machine, until, workload};
 use crate::ksm::Ksm;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::this_test;
-use hawkeye_bench::workload::{Request, Workload};
 use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
@@ -15,6 +12,9 @@ use hawkeye_linux::{LinuxMachine, Means, Scope, mappings, pagemap};
 use hawkeye_manager::{Machine as _, Promoted};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::{Request, Workload};
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -236,7 +236,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
         "--asleep",
         "--wait",
     ];
-    let mut program = Workload::spawn(HAWKEYE, words).expect("starts");
+    let mut program = Workload::spawn(WORKLOADS, words).expect("starts");
     let ready = program.wait_ready().expect("gets ready");
     let pid = ready.pid;
     let mut machine = machine_of(pid);

@@ -1,11 +1,12 @@
 //! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
 
 use crate::common::{
-    DEADLINE, HAWKEYE, Machine, at_speed, figure, machine, patience, read_json, signal, until, wait,
+    DEADLINE, Machine, WORKLOADS, at_speed, figure, machine, patience, read_json, signal, until,
+    wait,
 };
 use crate::settings;
-use hawkeye_bench::test_skips::TestName;
-use hawkeye_bench::this_test;
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -53,7 +54,8 @@ fn small_pages(summary: &Value) -> u64 {
 }
 
 fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
-    let words = format!("run {SOON} {options} -- {HAWKEYE} workload {BLOCKS} --seconds {seconds}");
+    let words =
+        format!("run {SOON} {options} -- {WORKLOADS} workload {BLOCKS} --seconds {seconds}");
     machine
         .hawkeye(&words)
         .stdin(Stdio::null())
@@ -98,7 +100,7 @@ fn advised_memory_alone_can_be_chosen() {
     };
     let json = machine.state.join("advised.json");
     let words = format!(
-        "run {SOON} --small-pages advised --json {} -- {HAWKEYE} workload {} --seconds {}",
+        "run {SOON} --small-pages advised --json {} -- {WORKLOADS} workload {} --seconds {}",
         json.display(),
         BLOCKS.replace("default", "huge"),
         20 * patience()
@@ -174,7 +176,7 @@ fn what_was_learned_is_used_at_the_next_start() {
     // A damaged record is said to be one, and ignored.
     std::fs::write(&records[0], "{").expect("writes");
     let output = machine.output(&format!(
-        "run {none} --learn -- {HAWKEYE} workload exit-after --ms 1200"
+        "run {none} --learn -- {WORKLOADS} workload exit-after --ms 1200"
     ));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("is damaged"), "{said}");

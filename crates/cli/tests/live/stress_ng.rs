@@ -4,7 +4,7 @@
 use crate::common::{Machine, machine, patience, signal, until};
 use crate::daemon::Daemon;
 use crate::ksm::Ksm;
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;

@@ -2,7 +2,7 @@
 
 use crate::common::{DEADLINE, figure, huge_bytes, machine, signal, until, wait};
 use crate::daemon::{Daemon, NAME};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use silent_files::SilentFiles;
 use std::io::{BufRead, BufReader, Write};

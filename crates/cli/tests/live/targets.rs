@@ -1,7 +1,7 @@
 //! Targets that exit, exec, fork and start threads while they are managed.
 
 use crate::common::{figure, machine};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 
 /// Samples and promotes as often as it can.
 const RESTLESS: &str = "--period 0.2 --window 0.02 --cpu 100 --bloat-threshold 16";

@@ -2,7 +2,7 @@
 
 use crate::common::{DEADLINE, machine, until};
 use crate::daemon::{Daemon, Minded, NAME};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 
 #[test]
 fn top_shows_what_is_managed_as_text_and_as_json() {

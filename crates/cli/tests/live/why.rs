@@ -2,7 +2,7 @@
 
 use crate::common::{DEADLINE, machine, patience, until};
 use crate::daemon::{CONFIG, Daemon, Minded};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 
 /// First bytes of the regions of a process that are in some column of its strip, one region a column.

@@ -2,7 +2,7 @@
 
 use crate::browser::Browser;
 use crate::recordings::{folder, hawkeye, record};
-use hawkeye_bench::this_test;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 
 /// How many shades the map shows, and a sum over its pixels.

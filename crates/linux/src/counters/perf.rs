@@ -183,7 +183,7 @@ fn group_counts(read: &[u8]) -> Option<Counts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::this_test;
+    use hawkeye_test_support::this_test;
     use perf_event_open_sys::bindings::{PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE};
     use std::sync::atomic::{AtomicBool, Ordering};
 

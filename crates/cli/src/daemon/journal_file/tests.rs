@@ -1,6 +1,6 @@
 use super::*;
-use hawkeye_bench::this_test;
 use hawkeye_manager::Event;
+use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::process::Command;
 

@@ -1,0 +1,6 @@
+//! What `hawkeye demo` shows: two small programs ([`program`]), and what managing each does to it ([`machine`]).
+
+mod machine;
+pub mod program;
+
+pub use machine::{DemoMachine, Recovery, Sizes, Speed, System};

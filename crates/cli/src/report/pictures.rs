@@ -1,0 +1,131 @@
+//! A report as figures.
+
+use super::figures::{ProcessFigures, Report};
+use super::heat::HeatMap;
+use super::series::Series;
+use super::svg::{Content, Figure, Heat, Line, Panel};
+use crate::words;
+use std::collections::BTreeMap;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Figures with the names of their files, without an ending: of processes with one process id all but the first have a number after it.
+pub fn figures(report: &Report) -> Vec<(String, Figure)> {
+    let shown = report.processes.iter().filter(|p| p.map.is_some());
+    let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
+    let named = shown.map(|process| {
+        let pid = process.pid;
+        let number = with_pid.entry(pid).or_default();
+        *number += 1;
+        let name = match number {
+            1 => format!("process-{pid}"),
+            number => format!("process-{pid}-{number}"),
+        };
+        (name, of_process(process))
+    });
+    let mut figures: Vec<_> = named.collect();
+    figures.push(("machine".to_owned(), of_machine(report)));
+    figures
+}
+
+/// What others chose as a name: control characters are none in XML.
+fn name(chosen: &str) -> String {
+    words::clipped(chosen, 64)
+}
+
+fn line(name: &str, series: &Series, unit: f64) -> Line {
+    Line {
+        name: name.to_owned(),
+        points: series
+            .points()
+            .map(|(at, value)| (at, value / unit))
+            .collect(),
+    }
+}
+
+fn lines(title: &str, y_label: &str, lines: Vec<Line>) -> Panel {
+    let lines = lines.into_iter().filter(|line| !line.points.is_empty());
+    Panel {
+        title: title.to_owned(),
+        y_label: y_label.to_owned(),
+        content: Content::Lines(lines.collect()),
+    }
+}
+
+fn of_process(process: &ProcessFigures) -> Figure {
+    let mut panels = Vec::new();
+    if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
+        panels.push(heat(
+            "coverage (share of base pages accessed)",
+            map,
+            HeatMap::coverage,
+        ));
+        panels.push(heat("huge pages (share of regions)", map, HeatMap::huge));
+    }
+    panels.push(lines(
+        "overhead of address translation",
+        "overhead (%)",
+        vec![line("overhead", &process.overhead_percent, 1.0)],
+    ));
+    panels.push(lines(
+        "memory",
+        "memory (MiB)",
+        vec![
+            line("resident", &process.rss_bytes, MIB),
+            line("huge pages", &process.huge_bytes, MIB),
+            line("bloat", &process.bloat_bytes, MIB),
+        ],
+    ));
+    Figure {
+        title: format!("{} ({})", name(&process.command), process.pid),
+        panels,
+    }
+}
+
+fn of_machine(report: &Report) -> Figure {
+    let machine = &report.machine;
+    Figure {
+        title: format!("memory of {}", name(&report.host)),
+        panels: vec![
+            lines(
+                "memory in use",
+                "memory (MiB)",
+                vec![line("in use", &machine.used_bytes, MIB)],
+            ),
+            lines(
+                "pressure and the manager",
+                "share (%)",
+                vec![
+                    line("waits for memory", &machine.pressure_percent, 1.0),
+                    line("manager's CPU", &machine.manager_cpu_percent, 1.0),
+                ],
+            ),
+        ],
+    }
+}
+
+fn heat(title: &str, map: &HeatMap, shade: impl Fn(&HeatMap, usize, usize) -> Option<u8>) -> Panel {
+    let rows = map.addresses.len();
+    let edges = map.columns.iter().map(|column| column.to_s);
+    let first = map.columns.first().map_or(0.0, |column| column.from_s);
+    let shade = &shade;
+    let cells = (0..map.columns.len()).map(|column| {
+        let column = (0..rows).map(move |row| shade(map, column, row));
+        column.map(|shade| shade.map(|percent| f64::from(percent) / 100.0))
+    });
+    let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
+    let mut labels: Vec<_> = labels
+        .into_iter()
+        .filter_map(|row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?))))
+        .collect();
+    labels.dedup();
+    Panel {
+        title: title.to_owned(),
+        y_label: "address".to_owned(),
+        content: Content::Heat(Heat {
+            edges: std::iter::once(first).chain(edges).collect(),
+            labels,
+            cells: cells.map(Iterator::collect).collect(),
+        }),
+    }
+}

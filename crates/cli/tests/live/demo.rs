@@ -1,0 +1,32 @@
+//! The demo as a whole.
+
+use crate::common::{figure, machine, read_json};
+use hawkeye_test_support::this_test;
+
+#[test]
+fn it_promotes_its_budget_takes_bloat_back_and_changes_nothing() {
+    let Some(machine) = machine(this_test!()) else {
+        return;
+    };
+    let path = machine.state.join("demo.json");
+    let output = machine.output(&format!("demo --json {}", path.display()));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    let figures = read_json(&path).expect("JSON");
+    let systems = figures["systems"].as_array().expect("a list");
+    let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();
+    assert_eq!(names, ["base pages", "linux order", "hawkeye-g"]);
+    assert_eq!(systems[0]["promoted"], 0, "{figures}");
+    // Which ones it promotes depends on what its windows see, and how many on time.
+    assert_eq!(systems[1]["promoted_hot"], 0, "{figures}");
+    for system in &systems[1..] {
+        let promoted = figure(system, "promoted");
+        assert!((1..=192).contains(&promoted), "{figures}");
+    }
+    let bloat = &figures["bloat"];
+    assert_eq!(bloat["wrong_bytes"], 0, "{figures}");
+    assert!(
+        figure(bloat, "after_bytes") < figure(bloat, "before_bytes"),
+        "{figures}"
+    );
+}

@@ -1,0 +1,196 @@
+//! The whole machine as the scope: who joins, who leaves, and what wakes the manager. Without BPF, so that
+//! it takes no privilege.
+
+use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
+use hawkeye_manager::{Machine, MachineError, Progress, Wake};
+use hawkeye_policy::{
+    Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
+};
+use hawkeye_workload::Workload;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// This program by the name that it has as a workload.
+const WORKLOADS: &str = concat!(
+    env!("CARGO_TARGET_TMPDIR"),
+    "/whole-machine/hawkeye-workload"
+);
+
+#[ctor::ctor]
+fn workloads_are_this_program() {
+    hawkeye_workload::test_program::be_a_workload_too(WORKLOADS);
+}
+
+/// A process joins when it is a second old; far more than that.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Reads a process to the end.
+fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    loop {
+        let until = machine.now() + Duration::from_secs(1);
+        match machine.sample(process, until)? {
+            Progress::Done(sample) => return Ok(sample),
+            Progress::Unfinished { again_at } => sleep(again_at.saturating_sub(machine.now())),
+        }
+    }
+}
+
+fn start(mib: u64) -> Workload {
+    let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
+    let mut workload = Workload::spawn(WORKLOADS, words.split_whitespace()).unwrap();
+    workload.wait_ready().unwrap();
+    workload
+}
+
+/// Rules about our workloads alone: whoever else is on this machine is left in peace.
+fn workloads(action: Action) -> Rules {
+    let command = "hawkeye-workload".parse().unwrap();
+    let rule = Rule {
+        name: "workloads".into(),
+        conditions: Conditions {
+            command: Some(command),
+            ..Conditions::default()
+        },
+        action,
+    };
+    Rules::new(vec![rule], Unmatched::Exclude)
+}
+
+fn machine(rules: Rules) -> (LinuxMachine, Bell) {
+    let (scope, bell) = Scope::machine(rules, Selection::default()).unwrap();
+    let means = Means {
+        sampler: Sampler::Population,
+        recovery: RecoveryMethod::None,
+        first_touch_cost: Duration::ZERO,
+    };
+    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
+    (machine, bell)
+}
+
+/// A process, as soon as it has joined.
+fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
+    let begun = Instant::now();
+    loop {
+        // New rules make the manager look for processes again.
+        machine.set_rules(workloads(action), Selection::default());
+        let found = member(machine, pid);
+        if found.is_some() || begun.elapsed() > DEADLINE {
+            return found;
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// All that are managed.
+fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
+    let listed = machine.processes(machine.now() + DEADLINE);
+    listed.done().expect("all have joined")
+}
+
+fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
+    let listed = everybody(machine).iter().any(|process| process.pid == pid);
+    let view = machine.members().into_iter().find(|m| m.process.pid == pid);
+    assert_eq!(view.is_some(), listed);
+    view
+}
+
+#[test]
+fn large_processes_join_and_leave_with_the_rules_that_hold() {
+    let (large, small) = (start(80), start(8));
+    let own = vec![1u8; 80 << 20];
+    let usual = Action::Include(Terms::default());
+    let (mut machine, _bell) = machine(workloads(usual));
+    let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
+    assert_eq!(
+        joined.identity.executable.as_deref(),
+        Some("hawkeye-workload")
+    );
+    assert_eq!(joined.terms.rule, Some(0));
+    assert!(member(&mut machine, small.pid()).is_none());
+    assert!(member(&mut machine, std::process::id()).is_none());
+    drop(own);
+
+    let heavy = Terms {
+        weight: 3.0,
+        ..Terms::default()
+    };
+    machine.set_rules(workloads(Action::Include(heavy)), Selection::default());
+    let same = member(&mut machine, large.pid()).expect("it stays");
+    assert_eq!(same.terms.weight, 3.0);
+    let sampled = sample(&mut machine, same.process).unwrap();
+    assert_eq!(sampled.terms, same.terms);
+
+    machine.set_rules(workloads(Action::Exclude), Selection::default());
+    assert!(member(&mut machine, large.pid()).is_none());
+    machine.set_rules(workloads(usual), Selection::default());
+    assert!(member(&mut machine, large.pid()).is_some(), "and back");
+
+    let process = same.process;
+    drop(large);
+    assert!(sample(&mut machine, process).is_err());
+    assert!(member(&mut machine, process.pid).is_none());
+}
+
+/// Each call admits at least one, however late it is, and says that more are to come.
+#[test]
+fn those_who_join_at_once_do_so_over_several_calls() {
+    let large = [start(80), start(80), start(80)];
+    sleep(Duration::from_millis(1500));
+    let (mut machine, _bell) = machine(workloads(Action::Include(Terms::default())));
+    let begun = Instant::now();
+    let mut most_at_once = 0;
+    let mut calls = 0;
+    let all = loop {
+        let before = machine.members().len();
+        let now = machine.now();
+        let listed = machine.processes(now).done();
+        most_at_once = most_at_once.max(machine.members().len() - before);
+        calls += 1;
+        if let Some(all) = listed {
+            break all;
+        }
+        assert!(begun.elapsed() < DEADLINE);
+    };
+    for workload in &large {
+        assert!(all.iter().any(|process| process.pid == workload.pid()));
+    }
+    assert_eq!(most_at_once, 1);
+    assert!(calls > 3, "{calls}");
+}
+
+#[test]
+fn no_more_than_so_many_are_managed_at_a_time() {
+    // A process that uses a whole core counts as if it had 8 times its memory.
+    let (larger, large) = (start(720), start(80));
+    let usual = Action::Include(Terms::default());
+    let (mut machine, _bell) = machine(workloads(usual));
+    for pid in [larger.pid(), large.pid()] {
+        assert!(joined(&mut machine, usual, pid).is_some());
+    }
+    machine.set_rules(workloads(Action::Exclude), Selection::default());
+    assert!(everybody(&mut machine).is_empty());
+    let usual = Selection::default();
+    let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
+    machine.set_rules(workloads(Action::Include(Terms::default())), one);
+    assert_eq!(everybody(&mut machine).len(), 1);
+    let pids = [larger.pid(), large.pid()];
+    assert!(
+        everybody(&mut machine).iter().all(|p| p.pid != pids[1]),
+        "the largest come first"
+    );
+}
+
+#[test]
+fn a_bell_wakes_the_manager_where_nobody_is_managed() {
+    let (mut machine, bell) = machine(workloads(Action::Exclude));
+    let soon = machine.now() + Duration::from_millis(10);
+    assert_eq!(machine.wait_until(soon), Wake::Deadline);
+    bell.ring();
+    let much_later = machine.now() + Duration::from_secs(600);
+    assert_eq!(machine.wait_until(much_later), Wake::Called);
+    let ringer = std::thread::spawn(move || bell.ring());
+    assert_eq!(machine.wait_until(much_later), Wake::Called);
+    ringer.join().unwrap();
+}

@@ -1,0 +1,144 @@
+//! What a manager has seen and done since the last time, as rows.
+
+use crate::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
+use hawkeye_manager::{Entry, Event, Machine, Manager};
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Footprints and memory are written down so often, at the most.
+const FIGURES_EVERY: Duration = Duration::from_secs(1);
+/// And of so many processes a second.
+const PROCESSES_A_SECOND: u32 = 10;
+
+/// Remembers what was taken already.
+#[derive(Debug, Default)]
+pub struct Tap {
+    shown: Duration,
+    entries_seen: u64,
+    next_figures: Duration,
+    known: HashMap<ProcessId, Known>,
+}
+
+/// What is known of a process from its last sample.
+#[derive(Clone, Debug)]
+struct Known {
+    command: Arc<str>,
+    cpu_cores: Option<f64>,
+    overhead_percent: Option<f64>,
+}
+
+impl Tap {
+    /// What is new, in order of time since management began. `bloat` is what is known of processes' bloat, in bytes.
+    pub fn take<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+    ) -> Vec<Row> {
+        let now = manager.machine().now();
+        let mut rows = Vec::new();
+        self.decisions(manager, &mut rows);
+        self.samples(manager, &mut rows);
+        if now >= self.next_figures {
+            self.figures(now, manager, bloat, &mut rows);
+        }
+        rows.sort_by_key(Row::at);
+        rows
+    }
+
+    fn known<M: Machine>(&mut self, process: ProcessId, machine: &M) -> &mut Known {
+        self.known.entry(process).or_insert_with(|| Known {
+            command: machine.describe(process).name.into(),
+            cpu_cores: None,
+            overhead_percent: None,
+        })
+    }
+
+    fn samples<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<Row>) {
+        let window = manager.settings().window;
+        let all_cleared = manager.needs().coverage();
+        let mut last = self.shown;
+        for (at, sample) in manager.samples_after(self.shown) {
+            let known = self.known(sample.process, manager.machine());
+            known.cpu_cores = Some(sample.cpu_cores);
+            known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
+            let command = Arc::clone(&known.command);
+            let source = AccessSource::of(sample.source, all_cleared);
+            let regions = CoverageRow::of_sample(at, window, source, &command, sample);
+            rows.extend(regions.map(Row::Region));
+            last = last.max(at);
+        }
+        self.shown = last;
+    }
+
+    fn decisions<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<Row>) {
+        let journal = manager.journal();
+        let new: Vec<Entry> = journal
+            .since(self.entries_seen)
+            .filter(|entry| !is_shown_otherwise(&entry.event, manager.settings().measure_only))
+            .cloned()
+            .collect();
+        self.entries_seen = journal.written();
+        for entry in new {
+            let process = entry.event.process();
+            let process = process.map(|process| {
+                let known = self.known(process, manager.machine());
+                (process, Arc::clone(&known.command))
+            });
+            rows.push(Row::Decision(DecisionRow {
+                at: entry.at,
+                process,
+                region: entry.event.region(),
+                event: entry.event.kind().into(),
+                reason: entry.event.to_string().into(),
+            }));
+        }
+    }
+
+    fn figures<M: Machine>(
+        &mut self,
+        now: Duration,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+        rows: &mut Vec<Row>,
+    ) {
+        let footprints = manager.footprints();
+        let there = footprints.len() as u32;
+        self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
+        self.known.retain(|process, _| {
+            footprints
+                .binary_search_by_key(process, |(id, _)| *id)
+                .is_ok()
+        });
+        for (process, footprint) in footprints {
+            let known = self.known(process, manager.machine()).clone();
+            rows.push(Row::Process(ProcessRow {
+                at: now,
+                process,
+                command: known.command,
+                cpu_cores: known.cpu_cores,
+                overhead_percent: known.overhead_percent,
+                rss_bytes: footprint.rss_bytes,
+                huge_bytes: footprint.huge_bytes,
+                bloat_bytes: bloat(process),
+            }));
+        }
+        let memory = manager.memory().map(|memory| {
+            Row::Memory(MemoryRow {
+                at: now,
+                used_bytes: memory.machine.used_bytes,
+                total_bytes: memory.machine.total_bytes,
+                pressure_percent: memory.pressure_percent,
+                fmfi: memory.fmfi,
+                manager_cpu_percent: Some(manager.own_cpu_percent()),
+            })
+        });
+        rows.extend(memory);
+    }
+}
+
+/// Samples are rows themselves; and where nothing is to be promoted, nothing is held back.
+fn is_shown_otherwise(event: &Event, measure_only: bool) -> bool {
+    matches!(event, Event::Sampled { .. }) || measure_only && matches!(event, Event::Held { .. })
+}

@@ -1,0 +1,105 @@
+//! Every command's help fits a screen, and has an example that works. `A` is all that a program can be told.
+
+use clap::{Command, Parser};
+
+/// Lines and columns that a help screen has at most.
+const LINES: usize = 40;
+const COLUMNS: usize = 80;
+
+/// Every command with its whole name, but for those that are hidden.
+fn commands<A: Parser>() -> Vec<(String, Command)> {
+    let mut found = Vec::new();
+    let mut root = A::command();
+    root.build();
+    let mut waiting = vec![(root.get_name().to_owned(), root)];
+    while let Some((name, command)) = waiting.pop() {
+        let parts = command.get_subcommands().filter(|part| !part.is_hide_set());
+        for part in parts.filter(|part| part.get_name() != "help") {
+            waiting.push((format!("{name} {}", part.get_name()), part.clone()));
+        }
+        found.push((name, command));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn help(command: &Command) -> String {
+    command
+        .clone()
+        .term_width(COLUMNS)
+        .render_help()
+        .to_string()
+}
+
+/// The words of each example in a help text, as a shell would pass them.
+fn examples(help: &str) -> Vec<Vec<String>> {
+    let mut lines = help.lines().skip_while(|line| !line.starts_with("Example"));
+    let first = lines.next().unwrap_or_default();
+    let first = first.split_once(": ").map(|(_, example)| example);
+    let more = lines.map_while(|line| line.strip_prefix("  "));
+    let all = first.into_iter().chain(more);
+    let words = |line: &str| {
+        let line = line.replace("$(pidof redis-server)", "4711");
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    all.map(words).collect()
+}
+
+/// No command's help is longer or wider than a screen.
+///
+/// # Panics
+/// One does not.
+pub fn every_help_fits_a_screen<A: Parser>() {
+    for (name, command) in commands::<A>() {
+        let help = help(&command);
+        let lines = help.lines().count();
+        println!("{name}: {lines} lines");
+        assert!(lines <= LINES, "{name}: {lines} lines:\n{help}");
+        for line in help.lines() {
+            assert!(line.chars().count() <= COLUMNS, "{name}: {line}");
+        }
+    }
+}
+
+/// Every command's help has examples, and the program understands them.
+///
+/// # Panics
+/// One does not.
+pub fn every_command_has_an_example_that_is_understood<A: Parser>() {
+    for (name, command) in commands::<A>() {
+        let help = help(&command);
+        let examples = examples(&help);
+        assert!(!examples.is_empty(), "{name} has none:\n{help}");
+        for words in examples {
+            let example = words.join(" ");
+            // Options and subcommands have examples of their own.
+            assert!(example.starts_with(&name), "{example:?} is none of {name}");
+            let parsed = A::try_parse_from(&words);
+            assert!(
+                parsed.is_ok(),
+                "{example}: {}",
+                parsed.err().map_or_else(String::new, |e| e.to_string())
+            );
+        }
+    }
+}
+
+/// `-h` and `--help` show the same.
+///
+/// # Panics
+/// One does not.
+pub fn the_long_flag_shows_the_short_help_everywhere<A: Parser>() {
+    for (name, _) in commands::<A>() {
+        let shown = |flag: &str| {
+            let words = name.split_whitespace().chain([flag]);
+            let shown = A::try_parse_from(words).err().expect("help is shown");
+            assert_eq!(
+                shown.kind(),
+                clap::error::ErrorKind::DisplayHelp,
+                "{name} {flag}"
+            );
+            shown.to_string()
+        };
+        assert_eq!(shown("-h"), shown("--help"), "{name}");
+    }
+}

@@ -1,0 +1,264 @@
+//! From what was measured to a simulated processor.
+
+use super::Notes;
+use crate::machine_costs::Spread;
+use crate::machine_costs::caches::{CacheSize, CoreCosts, Latency};
+use crate::machine_costs::sharing::Sharing;
+use hawkeye_linux::fields::field;
+use hawkeye_policy::run_rate::WalkCosts;
+use hawkeye_sim::machine_file::FROM_FILE;
+use hawkeye_sim::mmu::{
+    CacheLevel, L2Tlb, LatencyShape, MemorySpec, PageSize, Processor, Replacement, Shape, presets,
+};
+
+/// Fill buffers of a core at the most.
+const MOST_BUFFERS: f64 = 64.0;
+/// Instructions that a core reaches ahead at the most.
+const MOST_AHEAD: f64 = 2048.0;
+/// Ways of a shared cache; which part of them we have can't be seen.
+const SHARED_WAYS: u32 = 16;
+/// Of one of three times a power of two.
+const SHARED_WAYS_OF_THREE: u32 = 12;
+/// How often a last level must be filled by others until what was used twice makes room (`mmu/rrip.rs` of the simulator).
+const FILLS: f64 = 3.0;
+
+/// Of lines that a last level does not have, those that it takes when they are read, in per cent, at the least: what is less could not be
+/// told from none.
+const LEAST_TAKEN_PERCENT: u32 = 3;
+
+/// A processor as it was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Here {
+    /// What the simulator takes.
+    pub processor: Processor,
+    /// The preset that the processor is after, in all that can't be measured.
+    pub like: &'static str,
+    /// Instructions under way at most, those that write no register too: the preset's.
+    pub reorder_buffer: u32,
+    /// By what pages a hypervisor maps this machine's memory, where that is seen from inside: base pages, if the TLB holds
+    /// no more than 4 KiB of a huge page. A host with huge pages is not told from none.
+    pub hosted_by: Option<PageSize>,
+}
+
+impl Here {
+    /// The same while others use its last-level cache as was measured at another time.
+    #[must_use]
+    pub fn shared_as(mut self, sharing: &Sharing) -> Self {
+        share(&mut self.processor.memory, sharing);
+        self
+    }
+}
+
+/// From what was measured.
+pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here {
+    let like = nearest(core);
+    let mut made = Processor {
+        name: FROM_FILE,
+        source: "hawkeye-lab calibrate",
+        ..like
+    };
+    made.ghz = notes.note("clock", "GHz", core.ghz).median;
+    for Latency { bytes, ns } in &core.latencies {
+        notes.note(name_of("that waits for the one before", *bytes), "ns", *ns);
+    }
+    for Latency { bytes, ns } in &core.independent {
+        notes.note(name_of("that waits for none", *bytes), "ns", *ns);
+    }
+    let sharing = &core.sharing;
+    let what = "read of a line that nobody has read";
+    notes.note(what, "ns", sharing.gone);
+    notes.note("the same of one that was read once", "ns", sharing.once);
+    notes.note("of one that was read again and again", "ns", sharing.kept);
+    for (ms, ns) in &sharing.later {
+        notes.note(
+            format!("of one that was, the last time {ms} ms ago"),
+            "ns",
+            *ns,
+        );
+    }
+    let what = "read of a line on each of 8,192 pages of 4 KiB in huge pages";
+    let scattered = notes.note(what, "ns", core.scattered);
+    let together = notes.note("the same lines side by side", "ns", core.together);
+    let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
+    let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
+    let hosted_by = in_pieces.then_some(PageSize::Base);
+    // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
+    set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
+    let singles = &core.overlap.singles;
+    let part = |percent: usize| singles.get(singles.len() * percent / 100);
+    if let (Some(low), Some(median), Some(high)) = (part(10), part(50), part(90)) {
+        let spread = Spread {
+            median: *median,
+            low: *low,
+            high: *high,
+            turns: singles.len(),
+        };
+        let what = "single reads of memory, without the fastest and the slowest tenth";
+        notes.note(what, "ns", spread);
+    }
+    notes.note(
+        "chains of reads that overlap, of 32",
+        "",
+        core.overlap.at_once,
+    );
+    let reach = notes.note("instructions ahead of a read", "", core.overlap.reach);
+    made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
+    let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
+    made.memory.bandwidth_gb_per_s = stream.median;
+    set_tlb(&mut made, walks);
+    Here {
+        processor: made,
+        like: like.name,
+        reorder_buffer: like.reorder_buffer,
+        hosted_by,
+    }
+}
+
+/// The preset whose own caches are most like those here, of those of this processor's maker.
+fn nearest(core: &CoreCosts) -> Processor {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    nearest_of(&cpuinfo, &core.caches)
+}
+
+fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> Processor {
+    let maker = field(cpuinfo, "vendor_id").unwrap_or("");
+    let bytes = |level: u32| {
+        let found = caches.iter().find(|cache| cache.level == level);
+        found.map(|cache| cache.bytes as f64)
+    };
+    let distance = |processor: &Processor| {
+        let levels = processor.memory.caches.iter().zip(1u32..).take(2);
+        let apart = levels.map(|(cache, level)| {
+            let here = bytes(level).unwrap_or(cache.bytes as f64);
+            (cache.bytes as f64 / here).ln().abs()
+        });
+        apart.sum::<f64>()
+    };
+    let nearest = presets::made_by(maker)
+        .iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
+}
+
+/// What a latency over so much memory is called.
+fn name_of(kind: &str, bytes: usize) -> String {
+    let bytes = bytes as u64;
+    let size = if bytes >= 1 << 20 {
+        format!("{} MiB", bytes >> 20)
+    } else {
+        format!("{} KiB", bytes >> 10)
+    };
+    format!("read {kind}, over {size}")
+}
+
+/// Caches and memory, where reads of what is shared take `translated_ns` more. Of several turns the least counts: others on the
+/// machine only add to it.
+fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
+    let ghz = made.ghz;
+    let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
+    let memory = &mut made.memory;
+    let own = |preset: CacheLevel, level: u32| {
+        let size = core.caches.iter().find(|cache| cache.level == level);
+        let half = size.map(|size| size.bytes as usize / 2);
+        let latency = core.latencies.iter().find(|l| Some(l.bytes) == half);
+        let (Some(size), Some(latency)) = (size, latency) else {
+            return preset;
+        };
+        CacheLevel {
+            bytes: size.bytes,
+            ways: size.ways,
+            latency_cycles: cycles(latency.ns.low),
+        }
+    };
+    let [l1, l2, l3] = memory.caches;
+    let [.., near, far] = &core.latencies[..] else {
+        return;
+    };
+    let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
+    memory.latency_ns = far_ns.max(near_ns);
+    let bytes = held_of_shared(&core.independent).unwrap_or(l3.bytes);
+    let l3 = CacheLevel {
+        bytes,
+        ways: if bytes.is_power_of_two() {
+            SHARED_WAYS
+        } else {
+            SHARED_WAYS_OF_THREE
+        },
+        latency_cycles: cycles(near_ns),
+    };
+    memory.caches = [own(l1, 1), own(l2, 2), l3];
+    memory.latency_shape = LatencyShape::of(core.overlap.singles.clone());
+    let buffers = core.overlap.at_once.median.round();
+    memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
+    share(memory, &core.sharing);
+}
+
+/// The last level as others leave it.
+fn share(memory: &mut MemorySpec, sharing: &Sharing) {
+    // Ours, come back to again and again, took their part of it.
+    let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
+    memory.neighbours_gb_per_s = sharing
+        .kept_for_ms()
+        .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
+    if let Some(taken) = sharing.taken() {
+        memory.last_level = Replacement::ReReference {
+            taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
+        };
+    }
+}
+
+/// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the
+/// last footprint that is read nearer to the speed of the first than of the last.
+fn held_of_shared(independent: &[Latency]) -> Option<u64> {
+    let (near, far) = (independent.first()?, independent.last()?);
+    let middle = (near.ns.low + far.ns.low) / 2.0;
+    let held = independent.iter().take_while(|l| l.ns.low <= middle);
+    held.last().map(|latency| latency.bytes as u64)
+}
+
+/// The TLB's reach, where it is the size of one.
+fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
+    let preset = made.l2_tlb;
+    let shape = Shape::new(walks.tlb_pages, preset.shape.ways);
+    if shape.sets().is_some() {
+        made.l2_tlb = L2Tlb { shape, ..preset };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_costs::Spread;
+
+    fn reads(of: &[(usize, f64)]) -> Vec<Latency> {
+        let latency = |(mib, ns): &(usize, f64)| Latency {
+            bytes: mib << 20,
+            ns: Spread::of(vec![*ns]),
+        };
+        of.iter().map(latency).collect()
+    }
+
+    #[test]
+    fn a_processor_is_like_one_of_its_makers() {
+        // Zen 5's; by these alone it would be taken for an Ice Lake.
+        let cache = |level, kib: u64, ways| CacheSize {
+            level,
+            bytes: kib << 10,
+            ways,
+        };
+        let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
+        let like = |cpuinfo| nearest_of(cpuinfo, &caches).name;
+        assert_eq!(
+            like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
+            "zen-5"
+        );
+        assert_eq!(like("vendor_id\t: GenuineIntel\n"), "ice-lake");
+    }
+
+    #[test]
+    fn a_shared_cache_is_as_large_as_what_is_read_fast() {
+        let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
+        assert_eq!(held_of_shared(&seen), Some(24 << 20));
+        assert_eq!(held_of_shared(&[]), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Results with where they are from, and the document of them.
+
+use super::Outcome;
+use crate::live::report::Managing;
+use hawkeye_linux::fields::field;
+use serde::Serialize;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+/// The folder of the figures, beside the document.
+pub const FIGURES: &str = "results";
+
+/// Where and when experiments were made, and what came of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// The processor's name, cores and memory.
+    pub machine: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The commit that was built; `None` where it is not known.
+    pub commit: Option<String>,
+    /// The day, as YYYY-MM-DD, by universal time.
+    pub date: String,
+    /// Whether it was the short form.
+    pub quick: bool,
+    /// What came of each.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What was written of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// Its section of the document.
+    pub section: String,
+    /// What managing took in it.
+    pub managing: Managing,
+}
+
+impl Results {
+    /// An outcome as a section in Markdown.
+    pub fn section(&self, outcome: &Outcome) -> String {
+        let name = outcome.title();
+        let commit = self.commit.as_deref().unwrap_or("unknown");
+        let mut text = format!(
+            "## {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
+            self.date,
+            self.machine,
+            self.kernel,
+            if self.quick { ", short form" } else { "" },
+        );
+        if let Some(line) = outcome.managing().line() {
+            text += &format!("\n{line}\n");
+        }
+        if outcome.figure().is_some() {
+            text += &format!("\n![{name}]({FIGURES}/{name}.svg)\n");
+        }
+        text
+    }
+
+    /// Of this machine, now; without any outcome yet.
+    pub fn here(quick: bool) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = field(&cpuinfo, "model name").unwrap_or("unknown processor");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let meminfo = read("/proc/meminfo");
+        let kib = field(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        let gib = kib.map_or(0.0, |kib: f64| kib / f64::from(1 << 20));
+        Self {
+            machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            commit: commit_built(),
+            date: said_by("date", &["-u", "+%F"]).unwrap_or_default(),
+            quick,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+/// The last commit before this program was built: the tree may have moved on since.
+fn commit_built() -> Option<String> {
+    let git = |args: &[&str]| {
+        let all = ["-C", env!("CARGO_MANIFEST_DIR")];
+        said_by("git", &[&all[..], args].concat())
+    };
+    let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
+    let before = format!("--before=@{}", built.mtime());
+    let last = git(&["log", "-1", "--format=%H", &before])?;
+    // Whether it was that commit or a change of it can be told while the tree is still there.
+    if git(&["rev-parse", "HEAD"])? == last {
+        git(&["describe", "--always", "--dirty"])
+    } else {
+        git(&["rev-parse", "--short", &last])
+    }
+}
+
+/// What a program prints, if it can.
+fn said_by(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    let said = said.trim();
+    (output.status.success() && !said.is_empty()).then(|| said.to_owned())
+}
+
+/// The document: what was written of each experiment, and what managing took in all of them.
+pub fn document(written: &[Written]) -> String {
+    let mut text = "# Results\n\nWritten by `hawkeye-lab bench --out FOLDER`. An experiment that is done again takes the place of what it had.\n".to_owned();
+    let mut managing = Managing::default();
+    for one in written {
+        text += &format!("\n{}", one.section);
+        managing.join(&one.managing);
+    }
+    if let Some(line) = managing.line() {
+        text += &format!("\n## All of them\n\n{line}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Side;
+    use super::*;
+    use crate::live::Report;
+
+    #[test]
+    fn a_document_says_where_its_figures_are_from() {
+        let mut results = Results::here(true);
+        assert!(results.machine.contains("cores"), "{}", results.machine);
+        assert!(!results.kernel.is_empty() && !results.date.is_empty());
+        let mut live = Report::new("steady");
+        live.row("CPU", 0.5, "%", "of a core");
+        results.outcomes.push(Outcome {
+            name: "steady",
+            side: Side::Live(live),
+            took_s: 3.0,
+        });
+        let section = results.section(&results.outcomes[0]);
+        for part in ["short form", &results.kernel, "## steady", "of a core"] {
+            assert!(section.contains(part), "{section}");
+        }
+    }
+
+    #[test]
+    fn what_managing_took_is_summed_up() {
+        let written = |cpu_s, worst_percent| Written {
+            section: "## one\n".to_owned(),
+            managing: Managing {
+                cpu_s,
+                wall_s: 100.0,
+                worst_percent,
+            },
+        };
+        let text = document(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        let line = "2.00 % of a core on average over 200 s, at worst 4.50 % in one run";
+        assert!(text.contains(line), "{text}");
+        assert!(!document(&[]).contains("All of them"));
+    }
+}

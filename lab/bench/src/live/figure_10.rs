@@ -1,0 +1,105 @@
+//! What zeroing in advance does to a neighbour's caches and its share of memory bandwidth (the paper's Figure 10).
+
+use super::Scale;
+use super::error::BenchError;
+use super::host::{Host, need_bytes};
+use super::report::{Report, median};
+use hawkeye_linux::fault_ahead::FaultAhead;
+use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};
+use hawkeye_workload::Workload;
+use std::time::Duration;
+
+/// Neighbours: what they are called, and the workload's options. The first two have their memory in the
+/// caches, or much of it; the third waits for memory, and the last lives by its bandwidth.
+const NEIGHBOURS: [(&str, &str); 4] = [
+    ("random reads of 8 MiB", "random --mib 8 --pages huge"),
+    ("random reads of 32 MiB", "random --mib 32 --pages huge"),
+    ("random reads of 2 GiB", "random --mib 2048 --pages huge"),
+    (
+        "reads in order of 2 GiB",
+        "sequential --mib 2048 --pages huge",
+    ),
+];
+/// Regions per second that are filled; the last is as fast as it goes.
+const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
+/// The neighbour's core, and the filler's.
+const CORES: [usize; 2] = [0, 1];
+
+/// Every neighbour beside a filler of every rate, in turn with nobody.
+pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
+    let (turn, turns, neighbours, rates) = match scale {
+        Scale::Quick => (
+            Duration::from_millis(250),
+            1,
+            &NEIGHBOURS[1..3],
+            &RATES[2..],
+        ),
+        Scale::Full => (Duration::from_millis(500), 9, &NEIGHBOURS[..], &RATES[..]),
+    };
+    // What is filled as fast as it goes must not run out of memory within a turn.
+    let mib = 8192;
+    need_bytes((mib + 2048) << 20)?;
+    host.warm_up_for(scale)?;
+    host.set_thp("use_zero_page", "0")?;
+    host.set_enabled("always")?;
+    let mut report = Report::new("figure-10");
+    for (name, options) in neighbours {
+        let mut neighbour = host.start_on(CORES[0], options)?;
+        neighbour.wait_ready()?;
+        neighbour.measure(turn)?;
+        for &rate in rates {
+            let mut slower = Vec::new();
+            let mut filled = Vec::new();
+            for _ in 0..turns {
+                let alone = neighbour.measure(turn)?;
+                let (beside, regions_per_s) = beside(host, &mut neighbour, rate, mib, turn)?;
+                let alone = (alone + neighbour.measure(turn)?) / 2.0;
+                slower.push((1.0 - beside / alone) * 100.0);
+                filled.push(regions_per_s);
+            }
+            let filled = median(&filled);
+            let what = match rate {
+                Some(rate) => format!("{name}, {rate:.0} regions/s"),
+                None => format!("{name}, no limit"),
+            };
+            let gib_per_s = filled * HUGE_PAGE_BYTES as f64 / f64::from(1 << 30);
+            report.row(
+                what,
+                median(&slower),
+                "% slower",
+                format!("{filled:.0} regions/s were filled, {gib_per_s:.2} GiB/s"),
+            );
+        }
+    }
+    report.note(format!(
+        "A neighbour on one core, the filler on the other; median of {turns} turns of {} ms, each between two alone.",
+        turn.as_millis()
+    ));
+    Ok(report)
+}
+
+/// The neighbour's speed while memory of somebody who does nothing is filled; and regions filled per second.
+fn beside(
+    host: &Host,
+    neighbour: &mut Workload,
+    rate: Option<f64>,
+    mib: u64,
+    turn: Duration,
+) -> Result<(f64, f64), BenchError> {
+    let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
+    owner.wait_ready()?;
+    // None of them is out of range.
+    let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
+    let filler = FaultAhead::start(rate, None)?;
+    filler.follow(owner.pid(), mib)?;
+    for process in filler.followed() {
+        filler.set_room(process, mib);
+    }
+    // Its first look at the owner's mappings, and what it may fill at once after a rest.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = filler.statistics().filled;
+    let begun = std::time::Instant::now();
+    let speed = neighbour.measure(turn)?;
+    let filled = filler.statistics().filled - before;
+    Ok((speed, filled as f64 / begun.elapsed().as_secs_f64()))
+}

@@ -1,0 +1,52 @@
+//! Memory made short for the whole machine.
+
+use super::error::BenchError;
+use super::host::available_bytes;
+use hawkeye_linux::system_memory;
+use hawkeye_workload::Workload;
+use std::path::Path;
+
+/// Programs that keep memory in use for as long as this lives.
+pub struct Pressure {
+    _neighbours: Vec<Workload>,
+    /// Share of the machine's memory that was in use when it was full enough, in per cent.
+    pub used_percent: f64,
+}
+
+/// So much less than was asked for is enough.
+const NEARLY_PERCENT: f64 = 0.5;
+const MOST_NEIGHBOURS: usize = 5;
+
+impl Pressure {
+    /// Fills the machine until `percent` of its memory is in use.
+    ///
+    /// # Errors
+    /// A neighbour can't be started, or memory is not full enough with all of them.
+    pub fn apply(program: &Path, percent: f64) -> Result<Self, BenchError> {
+        let mut neighbours = Vec::new();
+        loop {
+            let machine = system_memory::machine()?;
+            let used_percent = machine.percent();
+            if used_percent >= percent - NEARLY_PERCENT {
+                return Ok(Self {
+                    _neighbours: neighbours,
+                    used_percent,
+                });
+            }
+            if neighbours.len() == MOST_NEIGHBOURS {
+                return Err(BenchError::Impossible(format!(
+                    "memory could not be filled to {percent} %: with {MOST_NEIGHBOURS} programs {used_percent:.1} % are in use"
+                )));
+            }
+            // Free pages that processors keep for themselves count as used until somebody takes them: a gigabyte here. So
+            // one neighbour may not be enough.
+            let wanted = (machine.total_bytes as f64 * percent / 100.0) as u64;
+            let missing = wanted.saturating_sub(machine.used_bytes);
+            let mib = (missing.min(available_bytes()) >> 20).max(1).to_string();
+            let words = ["workload", "burner", "--pages", "huge", "--mib", &mib];
+            let mut neighbour = Workload::spawn(program, words)?;
+            neighbour.wait_ready()?;
+            neighbours.push(neighbour);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Large values inserted into Redis, one after the other.
+
+use super::launch::{CORE, Running, command};
+use crate::live::{BenchError, Host};
+use hawkeye_workload::core_set::CoreSet;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 16380;
+const VALUE_BYTES: u64 = 2 << 20;
+/// How long the server may take to listen, and to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What one run showed.
+pub(super) struct Inserts {
+    pub(super) per_s: f64,
+    pub(super) mean_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+/// Starts a server, inserts `gib` GiB of values, and ends it.
+pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<Inserts, BenchError> {
+    crate::live::programs::packages::need("redis-server", "redis-server")?;
+    let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
+    let words: Vec<String> = words
+        .split(' ')
+        .map(|word| word.replace('\'', ""))
+        .collect();
+    let mut command = command(host, ahead, None, &words);
+    command.stdout(std::process::Stdio::null());
+    let server = Running::start(command)?;
+    let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::stay);
+    let result = insert(gib);
+    drop(server);
+    result
+}
+
+fn insert(gib: u64) -> Result<Inserts, BenchError> {
+    let failed = |error: io::Error| BenchError::Impossible(format!("inserting values: {error}"));
+    let stream = connect().map_err(failed)?;
+    let mut client = Client::new(stream).map_err(failed)?;
+    let values = (gib << 30) / VALUE_BYTES;
+    let mut latencies_ms = Vec::new();
+    let begun = Instant::now();
+    for key in 0..values {
+        let sent = Instant::now();
+        client.set(key).map_err(failed)?;
+        latencies_ms.push(sent.elapsed().as_secs_f64() * 1e3);
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    latencies_ms.sort_by(f64::total_cmp);
+    let at = latencies_ms.len() * 99 / 100;
+    Ok(Inserts {
+        per_s: values as f64 / seconds,
+        mean_ms: latencies_ms.iter().sum::<f64>() / values as f64,
+        p99_ms: latencies_ms.get(at).copied().unwrap_or_default(),
+    })
+}
+
+fn connect() -> io::Result<TcpStream> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match TcpStream::connect(("127.0.0.1", PORT)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// One that costs little itself: values go from the page cache to the socket without a copy (`sendfile`).
+struct Client {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+    value: File,
+}
+
+impl Client {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut value = File::from(memfd_create(c"value", MFdFlags::MFD_CLOEXEC)?);
+        value.write_all(&vec![b'x'; VALUE_BYTES as usize])?;
+        value.write_all(b"\r\n")?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Self {
+            stream,
+            answers,
+            value,
+        })
+    }
+
+    fn set(&mut self, key: u64) -> io::Result<()> {
+        let head = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${VALUE_BYTES}\r\n");
+        self.stream.write_all(head.as_bytes())?;
+        self.value.rewind()?;
+        io::copy(&mut self.value, &mut self.stream)?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        if answer == "+OK\r\n" {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("the server answered {answer:?}")))
+    }
+}

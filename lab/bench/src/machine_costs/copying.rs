@@ -1,0 +1,102 @@
+//! Zeroing, copying and looking at pages, as fast as this program's own loops are.
+
+use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
+use super::{Spread, turns};
+use hawkeye_linux::LinuxError;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+/// Memory that is gone over in one turn: more than a core's own caches.
+const BYTES: usize = 256 << 20;
+
+/// A page each.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyCosts {
+    /// Zeroing a base page through the caches.
+    pub zero_base: Spread,
+    /// Zeroing it past the caches.
+    pub zero_base_non_temporal: Spread,
+    /// Zeroing a huge page through the caches.
+    pub zero_huge: Spread,
+    /// Copying a base page.
+    pub copy_base: Spread,
+    /// Looking at all of a base page that is zero.
+    pub scan_zero: Spread,
+    /// Looking at the first bytes of a base page that is not.
+    pub scan_used: Spread,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Memory that can't be had.
+pub fn measure() -> Result<CopyCosts, LinuxError> {
+    // Base pages: what the kernel zeroes and copies one at a time lies anywhere.
+    let (from, to) = (
+        Memory::written(BYTES, Pages::Base)?,
+        Memory::written(BYTES, Pages::Base)?,
+    );
+    let each = |memory: &Memory, piece: usize, work: &dyn Fn(usize)| {
+        let begun = Instant::now();
+        for offset in (0..memory.bytes()).step_by(piece) {
+            work(offset);
+        }
+        nanoseconds(begun) / (memory.bytes() / piece) as f64
+    };
+    let [scan_used] = turns(|| {
+        Ok([each(&from, PAGE, &|offset| {
+            std::hint::black_box(zero_words(&from, offset));
+        })])
+    })?;
+    let [copy_base] = turns(|| {
+        Ok([each(&from, PAGE, &|offset| {
+            // SAFETY: both pages lie within mappings of their own.
+            unsafe { from.at(offset).copy_to_nonoverlapping(to.at(offset), PAGE) };
+        })])
+    })?;
+    let zero = |piece: usize| {
+        each(&to, piece, &|offset| {
+            // SAFETY: the piece lies within the mapping.
+            unsafe { to.at(offset).write_bytes(0, piece) };
+        })
+    };
+    let [zero_base, zero_huge] = turns(|| Ok([zero(PAGE), zero(REGION)]))?;
+    let [zero_base_non_temporal] =
+        turns(|| Ok([each(&to, PAGE, &|offset| zero_past_caches(to.at(offset)))]))?;
+    let [scan_zero] = turns(|| {
+        Ok([each(&to, PAGE, &|offset| {
+            std::hint::black_box(zero_words(&to, offset));
+        })])
+    })?;
+    Ok(CopyCosts {
+        zero_base,
+        zero_base_non_temporal,
+        zero_huge,
+        copy_base,
+        scan_zero,
+        scan_used,
+    })
+}
+
+/// Words of the page before the first group of eight that are not all zero.
+fn zero_words(memory: &Memory, page: usize) -> usize {
+    let words = memory.at(page).cast::<[u64; 8]>();
+    // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nobody writes to it meanwhile.
+    let groups = unsafe { std::slice::from_raw_parts(words.as_ptr(), PAGE / 64) };
+    let zero = groups
+        .iter()
+        .take_while(|group| group.iter().fold(0, |all, word| all | word) == 0);
+    zero.count() * 8
+}
+
+#[cfg(target_arch = "x86_64")]
+fn zero_past_caches(page: NonNull<u8>) {
+    use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
+    let words = page.cast::<i64>();
+    for word in 0..PAGE / 8 {
+        // SAFETY: the words are those of one page of our own, and the instruction is part of every x86-64 processor.
+        unsafe { _mm_stream_si64(words.add(word).as_ptr(), 0) };
+    }
+    // SAFETY: it orders stores, and is part of every x86-64 processor.
+    unsafe { _mm_sfence() };
+}

@@ -1,0 +1,96 @@
+//! Page faults, freeing, and faults after a fork.
+
+use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
+use super::{Found, Spread, turns};
+use hawkeye_linux::LinuxError;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
+use std::time::Instant;
+
+/// Memory in one turn.
+const BYTES: usize = 256 << 20;
+/// And for forks.
+const FORKED_BYTES: usize = 128 << 20;
+
+/// Faults and frees, a page each.
+#[derive(Debug)]
+pub struct FaultCosts {
+    /// First touch of a base page, its zeroing included.
+    pub base: Spread,
+    /// Unmapping a base page.
+    pub free_base: Spread,
+    /// First touch of a huge page, its zeroing included.
+    pub huge: Found,
+    /// Unmapping a huge page.
+    pub free_huge: Found,
+    /// Copying the page table of a region of base pages for a fork.
+    pub fork_region: Spread,
+    /// A write to a base page that was shared with a child that has ended.
+    pub reuse: Spread,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Memory that can't be had.
+pub fn measure() -> Result<FaultCosts, LinuxError> {
+    let [base, free_base] = turns(|| {
+        let memory = Memory::map(BYTES, Pages::Base)?;
+        let pages = (BYTES / PAGE) as f64;
+        Ok([memory.touch(PAGE, 1) / pages, memory.unmap() / pages])
+    })?;
+    // Whether huge pages can be had at all.
+    let had = Memory::written(REGION * 8, Pages::Huge).map(drop);
+    let huge = had.and_then(|()| {
+        turns(|| {
+            let memory = Memory::map(BYTES, Pages::Huge)?;
+            let regions = memory.regions() as f64;
+            Ok([memory.touch(REGION, 1) / regions, memory.unmap() / regions])
+        })
+    });
+    let (huge, free_huge) = match huge {
+        Ok([huge, free_huge]) => (Ok(huge), Ok(free_huge)),
+        Err(error) => {
+            let too = super::not_here("there are no huge pages to free");
+            (Err(error), Err(too))
+        }
+    };
+    let [fork_region, reuse] = turns(|| {
+        let alone = fork_once()?;
+        let memory = Memory::written(FORKED_BYTES, Pages::Base)?;
+        let together = fork_once()?;
+        let regions = memory.regions() as f64;
+        let pages = (FORKED_BYTES / PAGE) as f64;
+        let shared = memory.touch(PAGE, 2) / pages;
+        // The same writes without faults.
+        let own = memory.touch(PAGE, 3) / pages;
+        Ok([
+            ((together - alone) / regions).max(0.0),
+            (shared - own).max(0.0),
+        ])
+    })?;
+    Ok(FaultCosts {
+        base,
+        free_base,
+        huge,
+        free_huge,
+        fork_region,
+        reuse,
+    })
+}
+
+/// Forks a child that ends at once, and waits for it; how long the fork took, in nanoseconds.
+fn fork_once() -> Result<f64, LinuxError> {
+    let failed = |call| move |errno| LinuxError::Call { call, errno };
+    let begun = Instant::now();
+    // SAFETY: the child does nothing but end, by a call that is safe after a fork.
+    match unsafe { fork() }.map_err(failed("forking to measure that"))? {
+        // SAFETY: it ends this child at once, without running anything of its parent's.
+        ForkResult::Child => unsafe { libc::_exit(0) },
+        ForkResult::Parent { child } => {
+            let took = nanoseconds(begun);
+            waitpid(child, None).map_err(failed("waiting for a child"))?;
+            Ok(took)
+        }
+    }
+}

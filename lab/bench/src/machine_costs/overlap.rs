@@ -1,0 +1,159 @@
+//! How far a core's reads of memory overlap: how many can be under way, how far it runs ahead of one that it waits for, and
+//! how much longer some take than others, as instructions leave the core in order and wait for the longest.
+
+use super::caches::swept;
+use super::memory::{Memory, nanoseconds};
+use super::{Spread, turns};
+use hawkeye_linux::LinuxError;
+use serde::Serialize;
+use std::arch::asm;
+use std::time::Instant;
+
+/// Reads that are timed one by one.
+const SINGLES: usize = 100_000;
+/// Of a thousand of these so many are left out: what took longest was an interrupt, or a hypervisor at work.
+const LEFT_OUT: usize = 1;
+/// Chains that are followed at once: more than most cores have buffers for.
+const CHAINS: usize = 32;
+/// Reads of all chains in a turn.
+const CHAINED_READS: usize = 200_000;
+/// Memory over which it is measured how far the core reaches ahead: as much as no cache holds.
+const REACH_BYTES: usize = 512 << 20;
+/// Instructions between reads: even the more of them leave some reads under way at once, on cores since Skylake.
+const FEW_ADDITIONS: usize = 48;
+const MANY_ADDITIONS: usize = 96;
+
+/// How far reads overlap.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overlap {
+    /// How long single reads take, each of which waits for the one before, in nanoseconds; shortest first. None where the clock
+    /// takes longer than they do.
+    #[serde(skip)]
+    pub singles: Vec<f64>,
+    /// Reads under way at once that don't wait for each other's data; the core may have room for more than 32.
+    pub at_once: Spread,
+    /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
+    pub reach: Spread,
+}
+
+/// Measures, along a chain through memory that no cache holds: `starts` are lines of it, of which one block's are
+/// at least as many as chains. A read takes `read_ns`.
+pub(super) fn along(
+    memory: &Memory,
+    starts: &[usize],
+    read_ns: f64,
+) -> Result<Overlap, LinuxError> {
+    let singles = single_reads(memory, starts.first().copied().unwrap_or(0));
+    let apart = starts.len() / CHAINS;
+    let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
+    let [at_once] = turns(|| Ok([read_ns / chase_all(memory, &mut at)]))?;
+    let [reach] = turns(|| Ok([reach(memory, read_ns)]))?;
+    Ok(Overlap {
+        singles,
+        at_once,
+        reach,
+    })
+}
+
+/// Times reads by the clock: on x86 reading that waits for reads before it (`rdtsc_ordered`, arch/x86/include/asm/msr.h).
+fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
+    let clock: Vec<f64> = (0..1000).map(|_| nanoseconds(Instant::now())).collect();
+    let clock_ns = Spread::of(clock).median;
+    let mut singles: Vec<f64> = (0..SINGLES)
+        .map(|_| {
+            let begun = Instant::now();
+            at = memory.read(at) as usize;
+            (nanoseconds(begun) - clock_ns).max(0.0)
+        })
+        .collect();
+    singles.sort_unstable_by(f64::total_cmp);
+    singles.truncate(SINGLES - SINGLES / 1000 * LEFT_OUT);
+    if singles[singles.len() / 2] < clock_ns {
+        return Vec::new();
+    }
+    singles
+}
+
+/// Follows several chains at once; nanoseconds for each read.
+fn chase_all(memory: &Memory, at: &mut [usize; CHAINS]) -> f64 {
+    let begun = Instant::now();
+    for _ in 0..CHAINED_READS / CHAINS {
+        for at in at.iter_mut() {
+            *at = memory.read(*at) as usize;
+        }
+    }
+    nanoseconds(begun) / (CHAINED_READS / CHAINS * CHAINS) as f64
+}
+
+/// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
+/// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
+/// reorder buffer does: most instructions of programs write one.
+fn reach(memory: &Memory, read_ns: f64) -> f64 {
+    let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
+    let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
+    let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
+    read_ns / each_ns.max(f64::MIN_POSITIVE)
+}
+
+/// So many instructions. Without constants: what is added of these needs no register of its own on Golden Cove.
+#[inline(always)]
+fn additions<const COUNT: usize>() {
+    // SAFETY: registers of its own are all that it changes.
+    unsafe {
+        asm!(
+            // What was in them may be what is read.
+            "xor {a:e}, {a:e}",
+            "xor {b:e}, {b:e}",
+            "xor {c:e}, {c:e}",
+            "xor {d:e}, {d:e}",
+            ".rept {quarter}",
+            "add {a}, {b}",
+            "add {b}, {c}",
+            "add {c}, {d}",
+            "add {d}, {a}",
+            ".endr",
+            quarter = const COUNT / 4,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::caches::{PAIR, in_blocks, link};
+    use super::super::memory::{Pages, REGION};
+    use super::*;
+
+    fn linked() -> (Memory, Vec<usize>) {
+        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let order = in_blocks(REGION, REGION);
+        link(&memory, &order);
+        let starts = order.iter().map(|line| *line as usize * PAIR / 2).collect();
+        (memory, starts)
+    }
+
+    #[test]
+    fn chains_are_followed_side_by_side() {
+        let (memory, starts) = linked();
+        let apart = starts.len() / CHAINS;
+        let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
+        chase_all(&memory, &mut at);
+        let steps = CHAINED_READS / CHAINS;
+        for (chain, at) in at.into_iter().enumerate() {
+            assert_eq!(at, starts[(chain * apart + steps) % starts.len()]);
+        }
+    }
+
+    #[test]
+    fn single_reads_come_shortest_first_and_without_the_longest() {
+        let (memory, starts) = linked();
+        let singles = single_reads(&memory, starts[0]);
+        // Where these are in a cache the clock may take longer than they do.
+        assert!(singles.is_empty() || singles.len() == SINGLES - SINGLES / 1000 * LEFT_OUT);
+        assert!(singles.is_sorted());
+    }
+}

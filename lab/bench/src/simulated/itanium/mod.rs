@@ -1,0 +1,181 @@
+//! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine: every value beside the measured one.
+
+mod kernels;
+mod measure;
+mod plots;
+mod report;
+mod systems;
+mod tables;
+
+pub use kernels::Kernel;
+pub use measure::Measure;
+pub use plots::figure;
+pub use report::{ItaniumReport, Layout, SideBySide};
+pub use systems::System;
+pub use tables::TABLES;
+
+use super::paper::Published;
+use hawkeye_itanium::workloads::Workload;
+use hawkeye_itanium::{Figures, ItaniumError, Setup, simulate as run};
+use hawkeye_sim::parallel::map_on_threads;
+
+/// The seed of every run.
+const SEED: u64 = 1;
+
+/// A value of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Which of the table's workloads, in words.
+    pub of: String,
+    /// The workload.
+    pub workload: Workload,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// What is compared.
+    pub measure: Measure,
+    /// What was measured; nothing where the thesis has none, or its figure is lost.
+    pub thesis: Option<Published>,
+}
+
+/// One of the thesis' tables or figures, or what follows from them.
+#[derive(Clone, Copy)]
+pub struct Table {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub shows: &'static str,
+    /// How it is printed.
+    pub layout: Layout,
+    /// Its values.
+    pub rows: fn() -> Vec<Row>,
+    /// Parameters that were chosen for some of its values, why others differ, and anything else that must be known to read it.
+    pub notes: &'static [&'static str],
+}
+
+/// Runs that were made.
+pub struct Runs(Vec<(Workload, Setup, Figures)>);
+
+impl Runs {
+    /// Makes each run that rows need once, on so many threads.
+    fn make(rows: &[Row], threads: usize) -> Result<Self, ItaniumError> {
+        let mut wanted: Vec<(Workload, Setup)> = Vec::new();
+        for row in rows {
+            for setup in row.measure.setups(row.kernel) {
+                if !wanted.contains(&(row.workload, setup)) {
+                    wanted.push((row.workload, setup));
+                }
+            }
+        }
+        let made = map_on_threads(&wanted, threads, |_, (workload, setup)| {
+            Ok((*workload, *setup, run(setup, workload, SEED)?))
+        });
+        Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    /// The figures of a run.
+    fn of(&self, workload: &Workload, setup: &Setup) -> Option<&Figures> {
+        let mut runs = self.0.iter();
+        let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;
+        Some(&found.2)
+    }
+}
+
+/// Simulates a table on so many threads.
+///
+/// # Errors
+/// A run that could not be made.
+pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumError> {
+    let rows = (table.rows)();
+    let runs = Runs::make(&rows, threads)?;
+    Ok(ItaniumReport {
+        name: table.name,
+        shows: table.shows,
+        layout: table.layout,
+        rows: rows.iter().map(|row| SideBySide::of(row, &runs)).collect(),
+        notes: table.notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &str) -> ItaniumReport {
+        let table = TABLES.iter().find(|table| table.name == name).unwrap();
+        simulate(table, 2).unwrap()
+    }
+
+    fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
+        let large = report.rows.iter().filter(|row| row.kernel.contains("LP"));
+        let speed_ups = large.filter(|row| row.measure.starts_with("speed-up"));
+        speed_ups.map(|row| row.model.unwrap()).collect()
+    }
+
+    #[test]
+    fn pinning_entries_tells_what_a_miss_costs_as_it_did_in_the_thesis() {
+        let report = report("miss-cost");
+        let errors = report.rows.iter().filter_map(|row| row.difference_percent);
+        let errors: Vec<f64> = errors.collect();
+        assert_eq!(errors.len(), 3);
+        assert!(errors.iter().all(|error| error.abs() < 10.0), "{report}");
+    }
+
+    #[test]
+    fn large_pages_slow_vortex_down_and_speed_mcf_up() {
+        let (vortex, mcf) = (report("vortex"), report("mcf"));
+        assert_eq!((speed_ups(&vortex).len(), speed_ups(&mcf).len()), (2, 2));
+        assert!(speed_ups(&vortex).iter().all(|s| *s < 1.0), "{vortex}");
+        assert!(speed_ups(&mcf).iter().all(|s| *s > 1.07), "{mcf}");
+    }
+
+    /// A workload of `policies-fragmented`.
+    const OF: &str = "mcf, 256 KiB";
+
+    fn values(report: &ItaniumReport, of: &str, kernel: &str) -> Vec<Option<f64>> {
+        let rows = report.rows.iter();
+        let rows = rows.filter(|row| (row.of.as_str(), row.kernel.as_str()) == (of, kernel));
+        rows.map(|row| row.model).collect()
+    }
+
+    /// And of a table of [`Layout::Kernels`], a line has what its kernel's rows have.
+    #[test]
+    fn only_daemons_bring_large_pages_back() {
+        let table = Table {
+            rows: || {
+                let table = TABLES.iter().find(|t| t.name == "policies-fragmented");
+                let mut rows = (table.unwrap().rows)();
+                let some = ["Solaris MPSS", "thesis", "IRIX", "Navarro"];
+                rows.retain(|row| row.of == OF && some.contains(&row.kernel.to_string().as_str()));
+                rows
+            },
+            layout: Layout::Kernels,
+            ..TABLES[0]
+        };
+        let report = simulate(&table, 2).unwrap();
+        let misses = |kernel| values(&report, OF, kernel)[0].unwrap();
+        assert!(misses("IRIX") < misses("Solaris MPSS") / 2.0);
+        assert!(misses("Navarro") < misses("thesis") / 2.0);
+        let navarro = values(&report, OF, "Navarro");
+        assert_eq!(navarro.len(), 7);
+        let text = report.to_string();
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(lines[0].starts_with("  mcf, 256 KiB     Solaris MPSS"));
+        let shown = lines.iter().find(|line| line.contains("Navarro")).unwrap();
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        assert_eq!(words[..2], ["Navarro", "dynamic"]);
+        assert_eq!(words[2], format!("{:.0}", navarro[0].unwrap()));
+    }
+
+    #[test]
+    fn names_of_tables_are_their_own() {
+        for (place, table) in TABLES.iter().enumerate() {
+            assert!(TABLES[..place].iter().all(|other| other.name != table.name));
+        }
+    }
+
+    #[test]
+    fn threads_change_nothing() {
+        let table = TABLES.iter().find(|table| table.name == "linear").unwrap();
+        assert_eq!(simulate(table, 1).unwrap(), simulate(table, 3).unwrap());
+    }
+}

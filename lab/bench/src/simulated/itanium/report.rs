@@ -1,0 +1,167 @@
+//! Measured and simulated values side by side.
+
+use super::{Row, Runs};
+use crate::simulated::paper::Published;
+use hawkeye_itanium::kernel::policies::Class;
+use serde::Serialize;
+use std::fmt;
+
+/// A value beside the measured one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SideBySide {
+    /// Which workload of the table.
+    pub of: String,
+    /// The kernel.
+    pub kernel: String,
+    /// Where the thesis puts its rules for large pages, if they are another system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    /// What is compared, with its unit.
+    pub measure: String,
+    /// As measured, if it was.
+    pub thesis: Option<Published>,
+    /// As simulated; nothing where there is no such value, as of misses where nothing misses.
+    pub model: Option<f64>,
+    /// Simulated less measured.
+    pub difference: Option<f64>,
+    /// That, in per cent of what was measured; nothing where that is a share itself.
+    pub difference_percent: Option<f64>,
+    /// Digits after the point.
+    #[serde(skip)]
+    decimals: usize,
+}
+
+impl SideBySide {
+    pub(super) fn of(row: &Row, runs: &Runs) -> Self {
+        let model = row.measure.of(row, runs);
+        let measured = match row.thesis {
+            Some(Published::Value(value)) => Some(value),
+            _ => None,
+        };
+        Self {
+            of: row.of.clone(),
+            kernel: row.kernel.to_string(),
+            class: row.kernel.class(),
+            measure: row.measure.name(),
+            thesis: row.thesis,
+            model,
+            difference: model.zip(measured).map(|(model, thesis)| model - thesis),
+            // Shares are compared in points.
+            difference_percent: row
+                .thesis
+                .filter(|_| !row.measure.is_share())
+                .and_then(|thesis| thesis.error_percent(model)),
+            decimals: row.measure.decimals(),
+        }
+    }
+}
+
+/// How a table is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A line for each value, beside what was measured.
+    Values,
+    /// A line for each kernel, with all that was simulated of it.
+    Kernels,
+}
+
+/// A table, simulated.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ItaniumReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub shows: &'static str,
+    /// How it is printed.
+    #[serde(skip)]
+    pub layout: Layout,
+    /// Its values.
+    pub rows: Vec<SideBySide>,
+    /// What must be known.
+    pub notes: &'static [&'static str],
+}
+
+impl fmt::Display for ItaniumReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.shows)?;
+        match self.layout {
+            Layout::Values => self.values(f)?,
+            Layout::Kernels => self.kernels(f)?,
+        }
+        for note in self.notes {
+            writeln!(f, "  {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ItaniumReport {
+    fn values(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "  {:<13} {:<15} {:<33} {:>9} {:>9} {:>10}",
+            "", "kernel", "", "thesis", "model", "difference"
+        )?;
+        for row in &self.rows {
+            let digits = row.decimals;
+            let exact = |value: f64| format!("{value:.digits$}");
+            let thesis = match row.thesis {
+                None => "-".to_owned(),
+                Some(Published::Value(value)) => exact(value),
+                Some(Published::AtLeast(value)) => format!("> {}", exact(value)),
+                Some(Published::Range(from, to)) => format!("{}-{}", exact(from), exact(to)),
+            };
+            let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let difference = row.difference.map(|value| format!("{value:+.digits$}"));
+            let percent = row.difference_percent.map(|value| format!("{value:+.1} %"));
+            let line = format!(
+                "  {:<13} {:<15} {:<33} {thesis:>9} {:>9} {:>10} {:>9}",
+                row.of,
+                row.kernel,
+                row.measure,
+                or_dash(row.model.map(exact)),
+                difference.unwrap_or_default(),
+                percent.unwrap_or_default(),
+            );
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Values of a kernel follow each other.
+    fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut measures: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !measures.contains(&row.measure.as_str()) {
+                measures.push(&row.measure);
+            }
+        }
+        write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
+        for measure in &measures {
+            write!(f, " {measure:>11}")?;
+        }
+        writeln!(f)?;
+        let mut of = "";
+        for rows in self
+            .rows
+            .chunk_by(|a, b| (&a.of, &a.kernel) == (&b.of, &b.kernel))
+        {
+            let Some(first) = rows.first() else {
+                continue;
+            };
+            let shown = if first.of == of { "" } else { &first.of };
+            of = &first.of;
+            let class = first.class.map(|class| class.to_string());
+            let class = class.unwrap_or_default();
+            write!(f, "  {shown:<16} {:<17} {class:<7}", first.kernel)?;
+            for measure in &measures {
+                let found = rows.iter().find(|row| row.measure == *measure);
+                let value = found.and_then(|row| Some((row.model?, row.decimals)));
+                let value = value.map(|(value, digits)| format!("{value:.digits$}"));
+                write!(f, " {:>11}", value.unwrap_or_else(|| "-".to_owned()))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

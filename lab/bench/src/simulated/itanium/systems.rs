@@ -1,0 +1,110 @@
+//! The systems that the thesis classifies (section 2.4), with what is said to them of a workload.
+
+use hawkeye_itanium::Advice;
+use hawkeye_itanium::address::BasePage;
+use hawkeye_itanium::kernel::policies::{
+    ApproxOnline, Asap, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation,
+    Policy, Solaris, Winwood,
+};
+use hawkeye_itanium::mmu::{RX2600_COSTS, Walker};
+
+/// A system on a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct System {
+    /// What it is called in tables.
+    pub name: &'static str,
+    /// Its rules.
+    pub policy: Policy,
+    /// What the program or its administrator says.
+    pub advice: Option<Advice>,
+    /// Sub-blocks of the processor's TLB entries.
+    pub sub_block_order: u8,
+}
+
+/// What a workload's programmer or administrator would say of it to those systems that want to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Page size, and the shortest mappings that it is for.
+    pub advice: Advice,
+    /// Pages of this size set aside, for systems that have a pool.
+    pub pages: u32,
+}
+
+impl Told {
+    fn order(self) -> u8 {
+        let base = BasePage::Kib16.shift();
+        self.advice.page_bytes.ilog2().saturating_sub(base) as u8
+    }
+}
+
+impl System {
+    const fn of(name: &'static str, policy: Policy) -> Self {
+        Self {
+            name,
+            policy,
+            advice: None,
+            sub_block_order: 0,
+        }
+    }
+
+    const fn told(name: &'static str, policy: Policy, told: Told) -> Self {
+        Self {
+            advice: Some(told.advice),
+            ..Self::of(name, policy)
+        }
+    }
+
+    /// The thesis' own rule.
+    pub const THESIS: Self = Self::of("thesis", Policy::Cover(Cover));
+
+    /// Reservations up to an order; up to all that there are if none is given.
+    pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
+        let daemon = Some(Irix::default().daemon);
+        Self::of(name, Policy::Navarro(Navarro { limit, daemon }))
+    }
+
+    /// Counting misses, up to so many per cent of what a page costs.
+    pub fn approx_online(name: &'static str, percent: u32) -> Self {
+        let rules = ApproxOnline::ski_rental(&RX2600_COSTS, Walker::None, BasePage::Kib16, percent);
+        Self::of(name, Policy::ApproxOnline(rules))
+    }
+
+    /// A zone of large pages.
+    pub fn winwood(told: Told) -> Self {
+        let (order, pages) = (told.order(), told.pages);
+        Self::told("Winwood", Policy::Winwood(Winwood { order, pages }), told)
+    }
+
+    /// A pool of large pages.
+    pub fn huge_tlb(told: Told) -> Self {
+        let (order, pages) = (told.order(), told.pages);
+        Self::told("HugeTLB", Policy::HugeTlb(HugeTlb { order, pages }), told)
+    }
+
+    /// All of them that leave the walker as it is.
+    pub fn all(told: Told) -> Vec<Self> {
+        let half = HalfReferenced {
+            order: 2,
+            references: 1_000_000,
+        };
+        vec![
+            Self::huge_tlb(told),
+            Self::winwood(told),
+            Self::told("Solaris MPSS", Policy::Solaris(Solaris), told),
+            Self::THESIS,
+            Self::of("HP-UX", Policy::HpUx(HpUx::default())),
+            Self::told("HP-UX, hint", Policy::HpUx(HpUx::default()), told),
+            Self::told("IRIX", Policy::Irix(Irix::default()), told),
+            Self::navarro("Navarro", None),
+            Self::of("Romer, asap", Policy::Asap(Asap)),
+            Self::of("half-referenced", Policy::HalfReferenced(half)),
+            Self {
+                sub_block_order: 4,
+                ..Self::of(
+                    "Talluri and Hill",
+                    Policy::PageReservation(PageReservation { order: 4 }),
+                )
+            },
+        ]
+    }
+}

@@ -1,0 +1,177 @@
+//! The systems that the thesis classifies (section 2.4), side by side.
+
+use super::{Kernel, Layout, Measure, Row, Table, row};
+use crate::simulated::itanium::systems::{System, Told};
+use hawkeye_itanium::Advice;
+use hawkeye_itanium::workloads::{Mcf, Sparse, Tlbcover, Vortex, Workload};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// What is shown of each system.
+const MEASURES: [Measure; 7] = [
+    Measure::Misses,
+    Measure::SpeedUp,
+    Measure::SpeedUpFromStart,
+    Measure::HeldMib,
+    Measure::ReservedMib,
+    Measure::CopiedMib,
+    Measure::LargestKib,
+];
+
+const VORTEX: Workload = Workload::Vortex(Vortex::THESIS);
+const CHURNING: Workload = Workload::Vortex(Vortex {
+    reallocated_per_million: 1000.0,
+    ..Vortex::THESIS
+});
+const MCF: Workload = Workload::Mcf(Mcf::THESIS);
+const TLBCOVER: Workload = Workload::Tlbcover(Tlbcover::run(8));
+
+const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> Told {
+    Told {
+        advice: Advice {
+            from_bytes,
+            page_bytes,
+        },
+        pages,
+    }
+}
+
+/// All of vortex' blocks.
+const BLOCKS: Told = told(64 * KIB, 64 * KIB, 640);
+/// Arrays of mcf, and Tlbcover's table.
+const ARRAYS: Told = told(2 * MIB, 4 * MIB, 16);
+
+/// A system's line on a workload.
+fn line(of: &str, workload: Workload, kernel: Kernel) -> Vec<Row> {
+    let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
+    rows.concat()
+}
+
+/// Every system's line; those of Romer's that count misses see them all, as no walker fills any.
+fn lines(of: &str, workload: Workload, told: Told, on: impl Fn(Kernel) -> Kernel) -> Vec<Row> {
+    let counting = [
+        System::approx_online("approx-online", 100),
+        System::approx_online("approx-online 3 %", 3),
+    ];
+    let all = System::all(told).into_iter();
+    let kernels = std::iter::once(Kernel::SF)
+        .chain(all.map(|system| Kernel::SF.with(system)))
+        .chain(std::iter::once(Kernel::NONE))
+        .chain(counting.map(|system| Kernel::NONE.with(system)));
+    kernels
+        .flat_map(|kernel| line(of, workload, on(kernel)))
+        .collect()
+}
+
+pub(super) const POLICIES: Table = Table {
+    name: "policies",
+    shows: "systems that the thesis classifies, on its workloads: misses, speed-up over the same kernel without large pages, memory, copies, page sizes",
+    layout: Layout::Kernels,
+    rows: || {
+        let same = |kernel| kernel;
+        let sparse = Workload::Sparse(Sparse {
+            loops: 100,
+            ..Sparse::THESIS
+        });
+        [
+            lines("vortex", VORTEX, BLOCKS, same),
+            lines("churning", CHURNING, BLOCKS, same),
+            lines("mcf", MCF, ARRAYS, same),
+            lines("Tlbcover 64 MiB", TLBCOVER, ARRAYS, same),
+            lines("sparse", sparse, ARRAYS, same),
+        ]
+        .concat()
+    },
+    notes: &[
+        "Global, static and dynamic are the thesis' classes (section 2.4); its own rule is also that of Shimizu and Takatori.",
+        "From start: with first touches and what is copied or zeroed then; programs are measured from when they have filled their memory. They run for a second or less here: the longer, the nearer to \"speed-up\".",
+        "Held: memory out of others' reach at the most, a pool whether used or not. Kept: reserved at the most, and not used; others can have it.",
+        "Systems that are told page sizes: 64 KiB for all of vortex' blocks, 4 MiB for mappings of 2 MiB and more of the others; of HP-UX, for all of a program.",
+        "approx-online must see misses: there is no walker, and speed-ups are over the kernel without one.",
+        "Talluri and Hill's processor has 16 pages for each entry of its TLB; \"half-referenced\" sees references, which no kernel does.",
+    ],
+};
+
+pub(super) const FRAGMENTED: Table = Table {
+    name: "policies-fragmented",
+    shows: "the same systems where somebody else has a page of every 64 or 256 KiB",
+    layout: Layout::Kernels,
+    rows: || {
+        [
+            lines("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
+                kernel.fragmented(2)
+            }),
+            lines("mcf, 64 KiB", MCF, ARRAYS, |kernel| kernel.fragmented(2)),
+            lines("mcf, 256 KiB", MCF, ARRAYS, |kernel| kernel.fragmented(4)),
+        ]
+        .concat()
+    },
+    notes: &[
+        "Chosen: 512 MiB of memory, and that 19 of 20 of those pages can be moved.",
+        "Pools were set aside before. The thesis and others that take what there is have base pages; IRIX' and Navarro's daemon makes room while memory is filled.",
+    ],
+};
+
+pub(super) const PUBLISHED: Table = Table {
+    name: "policies-published",
+    shows: "the same beside what was published of them, on other machines (tables 6.10 to 6.12)",
+    layout: Layout::Values,
+    rows: || {
+        let navarro = Kernel::SF.with(System::navarro("Navarro", None));
+        let winwood = |told| Kernel::SF.with(System::winwood(told));
+        let limited = [
+            ("to 64 KiB", 2),
+            ("to 256 KiB", 4),
+            ("to 1 MiB", 6),
+            ("to 4 MiB", 8),
+        ]
+        .map(|(name, order)| (Kernel::SF.with(System::navarro(name, Some(order))), None));
+        let rented = [
+            ("rent 100 %", 100),
+            ("rent 30 %", 30),
+            ("rent 10 %", 10),
+            ("rent 3 %", 3),
+        ]
+        .map(|(name, percent)| {
+            (
+                Kernel::NONE.with(System::approx_online(name, percent)),
+                None,
+            )
+        });
+        let over = Measure::SpeedUpOver(navarro);
+        let longer = Workload::Tlbcover(Tlbcover {
+            accesses: 10_000_000,
+            ..Tlbcover::run(8)
+        });
+        let speed_up = |of, workload, values: &[_]| row(of, workload, Measure::SpeedUp, values);
+        [
+            speed_up(
+                "vortex",
+                VORTEX,
+                &[(navarro, Some(1.125)), (winwood(BLOCKS), Some(1.222))],
+            ),
+            speed_up(
+                "mcf",
+                MCF,
+                &[(navarro, Some(1.707)), (winwood(ARRAYS), Some(1.094))],
+            ),
+            row(
+                "64 MiB",
+                TLBCOVER,
+                Measure::MissesOver(Kernel::SF),
+                &[(navarro, Some(0.0435))],
+            ),
+            row("64 MiB", TLBCOVER, over, &limited),
+            row("64 MiB longer", longer, Measure::SpeedUpFromStart, &rented),
+        ]
+        .concat()
+    },
+    notes: &[
+        "vortex and mcf: SPEC, on FreeBSD on the first Itanium (table 6.10) and on Linux on x86 with 4 MiB pages (table 6.12). The thesis puts Navarro's gains down to a kernel and a compiler that made misses dear.",
+        "64 MiB: Tlbcover's table; Fhourstones' hash table has as much, and Navarro 95.65 % fewer misses (table 6.11). The model measures from when the table is filled, so nothing is left.",
+        "Page sizes up to a limit, over all of them: \"for one benchmark, Navarro found a slowdown of 47 %\" without the largest one (section 2.4.3); neither which nor which size is said.",
+        "Rent: ten times as many references, and none before; the share of a page's price after which approx-online buys it; 100 % is Romer's. Fang et al. found a low one better. Their programs and prices are not known here, so nothing is beside it.",
+        "Nothing comparable can be run for HugeTLB's 5 % on orabm, a database. Nor for the working sets of Talluri et al. (1992: 60 % larger on 32 KiB pages, 10 % on two sizes): programs here fill what they map.",
+    ],
+};

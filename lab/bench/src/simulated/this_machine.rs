@@ -1,0 +1,267 @@
+//! This machine's own speed-ups by huge pages, beside what the calibrated simulator predicts of them.
+//!
+//! The processor is simulated as `calibrate` measured it. What a program does beside reading memory is measured too: the
+//! same instructions over 2 MiB, where neither caches nor translation hold them up. Of the programs nothing else is known than their
+//! instructions for each read, and nothing is fitted to how fast they are.
+
+use crate::calibrate::{self, Here};
+use crate::live::BenchError;
+use crate::live::programs::huge::huge_percent;
+use crate::live::programs::speed::turn;
+use crate::live::programs::start_reader;
+use crate::live::report::{Report, median};
+use crate::machine_costs::sharing;
+use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Run, Truth};
+use std::path::Path;
+use std::time::Duration;
+
+/// Memory of each program, in MiB: as much as calibration has measured latencies of.
+const MIB: u64 = 2048;
+/// Memory in which nothing holds a program up.
+const SMALL_MIB: u64 = 2;
+/// Each program is started so often: which frames it gets decides on what is in one set of a cache with what.
+const STARTS: usize = 3;
+const TURNS: usize = 4;
+const TURN: Duration = Duration::from_millis(350);
+
+/// A program, and its accesses as a pattern.
+struct Case {
+    name: &'static str,
+    words: &'static str,
+    /// The same instructions over little memory. Far reads at a distance would meet in a few sets of each cache there.
+    little: &'static str,
+    pattern: fn(u32) -> Pattern,
+    /// Instructions for each read, counted by single steps through some thousand reads of an optimised build; with them the core's
+    /// reach ahead is what limits overlap.
+    instructions: u32,
+    /// Those of them that take a register: no comparisons, no branches, and no copies of one register to another, which
+    /// are only renamed. Not counted, and taken to be all, where one read at a time is under way whatever they are.
+    registers: u32,
+    /// Accesses simulated: at least once over all that is read again.
+    accesses: u64,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        name: "random",
+        words: "random",
+        little: "random",
+        pattern: |instructions| Pattern::Random { instructions },
+        instructions: 28,
+        registers: 13,
+        accesses: 2_000_000,
+    },
+    Case {
+        name: "zipf",
+        words: "zipf",
+        little: "zipf",
+        pattern: |instructions| Pattern::Zipf {
+            theta: 0.99,
+            instructions,
+        },
+        instructions: 509,
+        registers: 509,
+        accesses: 2_000_000,
+    },
+    Case {
+        name: "sequential",
+        words: "sequential",
+        little: "sequential",
+        pattern: |instructions| Pattern::Stride {
+            bytes: 8,
+            instructions,
+        },
+        instructions: 11,
+        registers: 5,
+        accesses: 8_000_000,
+    },
+    Case {
+        name: "stride 64 KiB",
+        words: "stride --stride-bytes 65536",
+        little: "sequential",
+        pattern: |instructions| Pattern::Stride {
+            bytes: 64 << 10,
+            instructions,
+        },
+        instructions: 11,
+        registers: 5,
+        accesses: 2_000_000,
+    },
+    Case {
+        name: "pointer chase",
+        words: "chase",
+        little: "chase",
+        pattern: |instructions| Pattern::Chase { instructions },
+        instructions: 9,
+        registers: 9,
+        accesses: 2_000_000,
+    },
+];
+
+/// Nanoseconds for each read.
+struct Live {
+    base: f64,
+    huge: f64,
+    /// Over little memory.
+    own: f64,
+    /// The least of all starts.
+    huge_percent: f64,
+    /// Of each start.
+    speed_ups: Vec<f64>,
+}
+
+/// Measures, predicts and compares. `program` understands `workload NAME ...`.
+///
+/// # Errors
+/// Memory that can't be had, programs that can't be started.
+pub fn predict(program: &Path) -> Result<Report, BenchError> {
+    let here = calibrate::processor()?;
+    let mut report = Report::new("this-machine");
+    let failed = |error: MmuError| BenchError::Impossible(error.to_string());
+    let mut shared = vec![here.shared_as(&sharing::measure()?)];
+    let mut seen = Vec::new();
+    for case in &CASES {
+        seen.push((case, measure(program, case)?));
+        shared.push(here.shared_as(&sharing::measure()?));
+    }
+    let here = on_average(here, &shared);
+    for (case, live) in seen {
+        let simulated = simulate(&here, case, live.own).map_err(failed)?;
+        let mut alone = here;
+        alone.processor.memory.neighbours_gb_per_s = 0.0;
+        let undisturbed = simulate(&alone, case, live.own).map_err(failed)?;
+        let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
+        let by_start: Vec<String> = live.speed_ups.iter().map(|x| format!("{x:.2}")).collect();
+        let (speed_up, predicted) = (median(&live.speed_ups), base / huge);
+        report.row(
+            format!("{}: speed-up", case.name),
+            speed_up,
+            "x",
+            format!(
+                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
+                by_start.join(", "),
+                (predicted / speed_up - 1.0) * 100.0,
+                undisturbed.base.access_ns() / undisturbed.huge.access_ns(),
+                live.base,
+                live.huge,
+            ),
+        );
+        if live.huge_percent < 95.0 {
+            let percent = live.huge_percent;
+            report.note(format!(
+                "{}: only {percent:.0} % of it was huge.",
+                case.name
+            ));
+        }
+    }
+    report.note("The goal is a prediction within 15 % of what is measured.");
+    let rates = shared
+        .iter()
+        .map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
+    report.note(format!(
+        "Neighbours bring {:.1} GB/s into the last-level cache, of which {} MiB are ours: the median of looks before, between and after the programs ({}).",
+        here.processor.memory.neighbours_gb_per_s,
+        here.processor.memory.caches[2].bytes >> 20,
+        rates.collect::<Vec<String>>().join(", "),
+    ));
+    report.note(format!(
+        "{MIB} MiB each, base pages and huge pages in turn, started {STARTS} times, median of {TURNS} turns of {} s each by CPU time. Processor as measured, else like {}{}.",
+        TURN.as_secs_f64(),
+        here.like,
+        if here.hosted_by.is_some() {
+            "; the host maps this machine's memory by base pages"
+        } else {
+            ""
+        },
+    ));
+    Ok(report)
+}
+
+fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
+    let start = |words, mib, pages| {
+        let words = format!("{words} --mib {mib} --pages {pages}");
+        start_reader(program, &words)
+    };
+    let mut reads: [Vec<f64>; 3] = Default::default();
+    let mut least_huge = 100.0f64;
+    let mut speed_ups = Vec::new();
+    for _ in 0..STARTS {
+        let mut base = start(case.words, MIB, "base")?;
+        let mut huge = start(case.words, MIB, "huge")?;
+        let mut small = start(case.little, SMALL_MIB, "huge")?;
+        least_huge = least_huge.min(huge_percent(huge.pid())?);
+        let mut now: [Vec<f64>; 3] = Default::default();
+        // The first turn of each only warms caches up.
+        for number in 0..=TURNS {
+            let programs = [&mut base, &mut huge, &mut small];
+            for (program, now) in programs.into_iter().zip(&mut now) {
+                let speed = turn(program.as_mut(), TURN)?;
+                if number > 0 {
+                    now.push(1e9 / speed.per_cpu_s);
+                }
+            }
+        }
+        speed_ups.push(median(&now[0]) / median(&now[1]));
+        for (reads, now) in reads.iter_mut().zip(now) {
+            reads.extend(now);
+        }
+    }
+    speed_ups.sort_unstable_by(f64::total_cmp);
+    let [base, huge, own] = reads.map(|reads| median(&reads));
+    Ok(Live {
+        base,
+        huge,
+        own,
+        huge_percent: least_huge,
+        speed_ups,
+    })
+}
+
+/// The processor as its neighbours leave it: one look differs from the next by more than what they do changes.
+fn on_average(mut here: Here, looks: &[Here]) -> Here {
+    let memories = looks.iter().map(|look| look.processor.memory);
+    let rates = memories.clone().map(|memory| memory.neighbours_gb_per_s);
+    let taken = memories.filter_map(|memory| match memory.last_level {
+        Replacement::ReReference { taken_percent } => Some(f64::from(taken_percent)),
+        Replacement::LeastRecentlyUsed => None,
+    });
+    let taken: Vec<f64> = taken.collect();
+    here.processor.memory.neighbours_gb_per_s = median(&rates.collect::<Vec<f64>>());
+    if !taken.is_empty() {
+        here.processor.memory.last_level = Replacement::ReReference {
+            taken_percent: median(&taken).round() as u32,
+        };
+    }
+    here
+}
+
+/// Instructions that the core reaches ahead: until registers run out, of which it has as many as instructions were
+/// measured that all write one, or its reorder buffer is full.
+fn reach(here: &Here, case: &Case) -> u32 {
+    let by_registers = here.processor.reorder_buffer * case.instructions / case.registers;
+    by_registers.min(here.reorder_buffer.max(here.processor.reorder_buffer))
+}
+
+/// The same accesses on the simulated processor, in which the program's own work takes as long as here.
+fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
+    let mut processor = here.processor;
+    processor.reorder_buffer = reach(here, case);
+    let processor = &processor;
+    let at_best = f64::from(processor.width);
+    // A chase's own time is that of the cache it is in.
+    let dependent = matches!((case.pattern)(1), Pattern::Chase { .. });
+    let pace = if dependent {
+        at_best
+    } else {
+        (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
+    };
+    let pattern = (case.pattern)(case.instructions);
+    let run = |size| {
+        let run = Run::new(processor, pattern, MIB << 20, size, 1)?.with_pace(pace);
+        Ok(match here.hosted_by {
+            Some(pages) => run.in_guest(processor, pages),
+            None => run,
+        })
+    };
+    Truth::of(run, case.accesses)
+}

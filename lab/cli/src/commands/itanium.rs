@@ -1,0 +1,49 @@
+//! `hawkeye-lab itanium`.
+
+use super::sim::machine::threads;
+use super::sim::published;
+use anyhow::{Context, Result};
+use clap::Args;
+use hawkeye_bench::simulated::itanium;
+use std::path::PathBuf;
+
+/// Wienand's thesis on Itanium Linux with many page sizes, simulated, beside what was measured.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye-lab itanium
+  hawkeye-lab itanium linear sparse")]
+pub struct Itanium {
+    /// Tables; all of them if none is named.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Draw a figure into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Itanium {
+    pub fn execute(self) -> Result<()> {
+        let reports = published::simulate(
+            &itanium::TABLES,
+            |table| table.name,
+            &self.names,
+            self.json,
+            |table| Ok(itanium::simulate(table, threads())?),
+        )?;
+        if let Some(path) = &self.svg {
+            let svg = itanium::figure(&reports).to_svg()?;
+            std::fs::write(path, svg)
+                .with_context(|| format!("{} can't be written", path.display()))?;
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&reports)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! `hawkeye-lab sim`: the same policies on a simulated machine.
+
+mod bar;
+mod compare;
+mod figures;
+mod list;
+pub(super) mod machine;
+mod output;
+mod paper;
+mod prezeroing;
+pub(super) mod published;
+mod run;
+mod sweep;
+mod table;
+mod trace;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Try systems and workloads on a simulated machine, without privileges.
+///
+/// Deterministic, and faster than real time.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye-lab sim list
+  hawkeye-lab sim run --system hawkeye --workload random
+  hawkeye-lab sim compare --systems linux,hawkeye --workloads random")]
+pub struct Sim {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+#[derive(Subcommand)]
+enum SimCommand {
+    Run(run::Run),
+    Compare(compare::Compare),
+    Sweep(sweep::Sweep),
+    Prezeroing(prezeroing::Prezeroing),
+    Paper(paper::Paper),
+    /// Show systems, workloads and where their figures are from.
+    #[command(after_help = "Example: hawkeye-lab sim list")]
+    List,
+}
+
+impl Sim {
+    /// Does it.
+    pub fn execute(self) -> Result<()> {
+        match self.command {
+            SimCommand::Run(run) => run.execute()?,
+            SimCommand::Compare(compare) => compare.execute()?,
+            SimCommand::Sweep(sweep) => sweep.execute()?,
+            SimCommand::Prezeroing(prezeroing) => prezeroing.execute()?,
+            SimCommand::Paper(paper) => paper.execute()?,
+            SimCommand::List => list::list()?,
+        }
+        Ok(())
+    }
+}

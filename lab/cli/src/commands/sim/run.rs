@@ -1,0 +1,142 @@
+//! `hawkeye-lab sim run`.
+
+use super::machine::{Machine, workload};
+use super::output::{Entry, Output};
+use super::trace::Tracing;
+use super::{bar, figures};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use hawkeye_manager::Manager;
+use hawkeye_recording::{About, Recorder, RecordingError, Tap};
+use hawkeye_sim::engine::Engine;
+use hawkeye_sim::simulate::{Observer, Setup, Simulated, simulate, simulate_observed};
+use hawkeye_sim::systems::{self, System};
+use hawkeye_sim::trace::{self, BadRecords};
+use hawkeye_sim::workloads::{Replay, Workload};
+use std::path::{Path, PathBuf};
+
+/// Run one workload on one system.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye-lab sim run --system hawkeye-g --workload random --svg run.svg
+`hawkeye-lab help sim run` shows all options, and says more about each.")]
+pub struct Run {
+    /// The system: `hawkeye-lab sim list` shows them.
+    #[arg(long, value_name = "S")]
+    system: String,
+
+    /// The workload: a name, file or trace.
+    ///
+    /// One of `hawkeye-lab sim list`, or a file NAME.toml.
+    ///
+    /// A trace is one of memory accesses: see docs/workloads.md.
+    #[arg(
+        long,
+        value_name = "W",
+        required_unless_present = "recording",
+        conflicts_with = "recording"
+    )]
+    workload: Option<String>,
+
+    /// Instead of a workload: what was recorded.
+    ///
+    /// Does again what `hawkeye record`, or --record of run, attach and sim run, has recorded; see docs/recordings.md.
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
+
+    /// Record into a Parquet file.
+    ///
+    /// What the manager sees and does, for `hawkeye report`; see docs/recordings.md.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
+    #[command(flatten)]
+    machine: Machine,
+
+    #[command(flatten)]
+    tracing: Tracing,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Writes down what the manager sees and does; the first error ends that.
+struct Recording {
+    recorder: Recorder,
+    tap: Tap,
+    failed: Option<RecordingError>,
+}
+
+impl Observer for Recording {
+    fn stepped(&mut self, manager: &Manager<Engine>) {
+        // Looking for zeros would take the manager time.
+        for row in self.tap.take(manager, |_| None) {
+            if self.failed.is_none() {
+                self.failed = self.recorder.write(row).err();
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Does it.
+    pub fn execute(self) -> Result<()> {
+        let system = systems::by_name(&self.system)?;
+        let workload = match (&self.workload, &self.recording) {
+            (Some(name), _) => workload(name, &self.tracing)?,
+            (None, Some(path)) => replayed(path)?,
+            (None, None) => bail!("there is neither a workload nor a recording"),
+        };
+        let workload = self.machine.place(workload);
+        let setup = self.machine.setup()?;
+        let bar = bar::over(1);
+        let done = match &self.record {
+            Some(path) => recorded(&system, &workload, &setup, path),
+            None => Ok(simulate(&system, &workload, &setup)?),
+        };
+        bar.finish_and_clear();
+        let entry = Entry {
+            parameter: String::new(),
+            value: String::new(),
+            seed: setup.seed,
+            run: done?,
+        };
+        self.output.put(std::slice::from_ref(&entry), &entry, || {
+            figures::of_run(&entry.run)
+        })
+    }
+}
+
+/// What was recorded, as a workload.
+fn replayed(path: &Path) -> Result<Workload> {
+    let named = || path.display().to_string();
+    let mut replay = Replay::default();
+    for row in trace::Recording::open(path, BadRecords::Fail).with_context(named)? {
+        replay.add(&row.with_context(named)?);
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok(replay.finish(&name.to_string_lossy())?)
+}
+
+fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) -> Result<Simulated> {
+    let named = || path.display().to_string();
+    let about = About {
+        host: "simulated".to_owned(),
+        policy: system.policy().to_owned(),
+        ..About::default()
+    };
+    let mut recording = Recording {
+        recorder: Recorder::begin(path, about).context("nothing can be recorded")?,
+        tap: Tap::default(),
+        failed: None,
+    };
+    let done = simulate_observed(system, workload, setup, &mut recording)?;
+    let finished = match recording.failed {
+        Some(error) => Err(error),
+        None => recording.recorder.finish(),
+    };
+    finished.with_context(named)?;
+    Ok(done)
+}

@@ -1,0 +1,95 @@
+//! `hawkeye-lab sim sweep`.
+
+use super::machine::{Machine, systems, threads, workload_text};
+use super::output::{Entry, Output};
+use super::{bar, figures};
+use anyhow::{Result, anyhow};
+use clap::Args;
+use hawkeye_sim::simulate::{Job, simulate_each};
+use hawkeye_sim::sweep::{Base, Parameter, parse_values};
+
+/// Vary one parameter of a workload, machine, costs or systems.
+///
+/// Keys: machine.KEY (memory, cores, fragment, seed, sample, longest_s), processor or processor.KEY, costs.KEY,
+/// system.KEY (rate_per_s, period_s, ...), workload.KEY (process.0.area.heap.size). A wrong key is answered with the right ones.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  hawkeye-lab sim sweep --vary machine.fragment=0..1+0.25 --workload random
+Keys: machine.KEY, processor, costs.KEY, system.KEY, workload.KEY; a wrong one is
+answered with the right ones. `hawkeye-lab help sim sweep` shows all options.")]
+pub struct Sweep {
+    /// The key and its values: A,B or FROM..TO+STEP.
+    ///
+    /// A list A,B,C, in which each may be a range FROM..TO+STEP or FROM..TO*FACTOR.
+    #[arg(long, value_name = "KEY=VALUES")]
+    vary: String,
+
+    /// The workload, by name or as a file NAME.toml.
+    #[arg(long, value_name = "W")]
+    workload: String,
+
+    /// Systems [default: all].
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    systems: Vec<String>,
+
+    /// Runs at a time [default: one a core].
+    ///
+    /// The results are the same.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    machine: Machine,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Sweep {
+    /// Does it.
+    pub fn execute(self) -> Result<()> {
+        let (key, values) = self.vary.split_once('=').ok_or_else(|| {
+            let given = &self.vary;
+            anyhow!("--vary {given:?} has no values: write KEY=VALUES, as in machine.cores=1,2,4")
+        })?;
+        let (parameter, values) = (Parameter::new(key.trim()), parse_values(values)?);
+        let systems = systems(&self.systems)?;
+        let base = Base {
+            setup: self.machine.setup()?,
+            name: self.workload.clone(),
+            text: workload_text(&self.workload)?,
+        };
+        // All values are checked before anything runs.
+        let set = values.iter().map(|value| parameter.set(&base, value));
+        let set: Vec<_> = set.collect::<Result<_, _>>()?;
+        let mut jobs = Vec::new();
+        for (setup, workload) in &set {
+            for system in &systems {
+                jobs.push(Job {
+                    system: *system,
+                    workload,
+                    setup: *setup,
+                });
+            }
+        }
+        let bar = bar::over(jobs.len());
+        let threads = self.threads.unwrap_or_else(threads);
+        let done = simulate_each(&jobs, threads, &|_| bar.inc(1));
+        bar.finish_and_clear();
+        let entries = done?.into_iter().zip(&jobs).enumerate();
+        let entries = entries.map(|(number, (run, job))| Entry {
+            parameter: parameter.key().to_owned(),
+            value: values
+                .get(number / systems.len())
+                .cloned()
+                .unwrap_or_default(),
+            seed: job.setup.seed,
+            run,
+        });
+        let entries: Vec<Entry> = entries.collect();
+        self.output.put(&entries, &entries, || {
+            figures::of_sweep(&entries, parameter.key(), &values)
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! `hawkeye-lab sim` from the outside: what it prints and writes. Needs no privileges.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const WORKLOAD: &str = r#"
+    name = "tiny"
+    source = "a test"
+    [[process]]
+    name = "reader"
+    [[process.area]]
+    name = "heap"
+    size = "64MiB"
+    [[process.phase]]
+    kind = "fill"
+    area = "heap"
+    page_ns = 100.0
+    [[process.phase]]
+    kind = "access"
+    ideal_s = 60.0
+    stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]
+"#;
+
+fn done(output: Output) -> String {
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "", "no progress where standard error is no terminal");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn refused(output: Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).expect("text")
+}
+
+/// A folder of its own with a workload in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        std::fs::write(path.join("tiny.toml"), WORKLOAD).expect("a file");
+        Self(path)
+    }
+
+    fn lab(&self, words: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye-lab"));
+        command.args(words.split_whitespace());
+        command.current_dir(&self.0).output().expect("it runs")
+    }
+
+    fn sim(&self, words: &str) -> Output {
+        self.lab(&format!("sim {words}"))
+    }
+
+    fn done(&self, words: &str) -> String {
+        done(self.sim(words))
+    }
+
+    fn refused(&self, words: &str) -> String {
+        refused(self.sim(words))
+    }
+
+    fn read(&self, file: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    fn text(&self, file: &str) -> String {
+        String::from_utf8(self.read(file)).expect("text")
+    }
+}
+
+const SMALL: &str = "--memory 256MiB --cores 2";
+
+#[test]
+fn a_run_is_printed_written_and_drawn() {
+    let folder = Folder::new("run");
+    let table = folder.done(&format!(
+        "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --json run.json --parquet run.parquet --svg run.svg"
+    ));
+    assert!(
+        table.contains("speed-up") && table.contains("hawkeye-g"),
+        "{table}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&folder.text("run.json")).expect("JSON");
+    assert_eq!(json["workload"], "tiny");
+    assert!(
+        json["programs"][0]["course"]
+            .as_array()
+            .is_some_and(|points| points.len() > 100)
+    );
+    let svg = folder.text("run.svg");
+    for text in [
+        "share (%)",
+        "overhead (%)",
+        "RSS (GiB)",
+        "time (s)",
+        "reader",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(folder.read("run.parquet").ends_with(b"PAR1"));
+    let printed = folder.done(&format!(
+        "run --system linux --workload tiny.toml {SMALL} --json"
+    ));
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&printed).is_ok(),
+        "{printed}"
+    );
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let folder = Folder::new("threads");
+    for (name, words) in [
+        (
+            "compare",
+            "compare --workloads tiny.toml --systems linux-4k,linux,hawkeye",
+        ),
+        (
+            "sweep",
+            "sweep --vary machine.fragment=0..1+0.5 --workload tiny.toml --systems linux,hawkeye",
+        ),
+    ] {
+        let put = |n: u32| {
+            format!(
+                "--threads {n} --json {name}{n}.json --parquet {name}{n}.parquet --svg {name}{n}.svg"
+            )
+        };
+        let tables = [1, 4].map(|n| folder.done(&format!("{words} {SMALL} {}", put(n))));
+        assert_eq!(tables[0], tables[1]);
+        for kind in ["json", "parquet", "svg"] {
+            let [one, four] = [1, 4].map(|n| folder.read(&format!("{name}{n}.{kind}")));
+            assert!(one == four, "{name}.{kind} differs");
+        }
+    }
+    let svg = folder.text("sweep1.svg");
+    assert!(
+        svg.contains("machine.fragment") && svg.contains("time (s)"),
+        "axes"
+    );
+}
+
+#[test]
+fn a_sweep_has_a_line_for_each_value_and_system() {
+    let folder = Folder::new("sweep");
+    let table = folder.done(&format!(
+        "sweep --vary workload.process.reader.area.heap.size=32MiB,64MiB --workload tiny.toml --systems linux-4k,linux {SMALL}"
+    ));
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 5, "{table}");
+    assert!(
+        lines[0].starts_with("workload.process.reader.area.heap.size"),
+        "{table}"
+    );
+    assert!(
+        lines[1].starts_with("32MiB") && lines[3].starts_with("64MiB"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_recording_is_made_and_replayed() {
+    let folder = Folder::new("recording");
+    std::fs::write(folder.0.join("seen.parquet"), "an older one").expect("a file");
+    folder.done(&format!(
+        "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --record seen.parquet"
+    ));
+    let kept = std::fs::read_to_string(folder.0.join("seen.parquet.1")).expect("it is kept");
+    assert_eq!(kept, "an older one");
+    let table = folder.done(&format!(
+        "run --system linux --recording seen.parquet {SMALL}"
+    ));
+    assert!(
+        table.contains("reader") && table.contains("seen.parquet"),
+        "{table}"
+    );
+    let other = folder.done(&format!(
+        "run --system hawkeye --recording seen.parquet {SMALL} --fragment 1"
+    ));
+    assert!(other.contains("reader"), "{other}");
+}
+
+#[test]
+fn mistakes_are_told_in_a_sentence() {
+    let folder = Folder::new("mistakes");
+    std::fs::write(folder.0.join("bad.toml"), "[costs]\n").expect("a file");
+    std::fs::write(folder.0.join("bad.parquet"), "no Parquet").expect("a file");
+    for (words, told) in [
+        (
+            "sweep --vary machine.cores --workload tiny.toml",
+            "has no values",
+        ),
+        (
+            "sweep --vary machine.mood=1 --workload tiny.toml",
+            "memory, cores",
+        ),
+        (
+            "sweep --vary machine.cores=1..2 --workload tiny.toml",
+            "is no range",
+        ),
+        (
+            "run --system linux --workload tiny.toml --costs bad.toml",
+            "bad.toml",
+        ),
+        (
+            "run --system linux --workload tiny.toml --costs none.toml",
+            "none.toml can't be read",
+        ),
+        (
+            "run --system linux --recording bad.parquet",
+            "no whole Parquet file",
+        ),
+        (
+            "run --system linux --workload tiny.toml --svg /no/where.svg",
+            "/no/where.svg can't be written",
+        ),
+    ] {
+        let error = folder.refused(words);
+        assert!(error.contains(told), "{words}: {error}");
+        assert!(!error.contains("panicked"), "{error}");
+    }
+}
+
+#[test]
+fn a_trace_is_a_workload() {
+    let folder = Folder::new("trace");
+    let put = |file: &str, text: &str| std::fs::write(folder.0.join(file), text).expect("a file");
+    put(
+        "good.lackey",
+        "I  401000,4\n S 555555600000,8\n L 7ffffffe0008,8\n",
+    );
+    put("bad.lackey", " S 555555600000,8\n S here,8\n");
+    let table = folder.done(&format!(
+        "compare --workloads good.lackey,tiny.toml --systems linux-4k,linux {SMALL}"
+    ));
+    assert!(table.contains("good.lackey linux-4k"), "{table}");
+    let told = folder.refused(&format!("run --workload bad.lackey --system linux {SMALL}"));
+    assert!(told.contains("line 2"), "{told}");
+    let lenient = format!("run --workload bad.lackey --system linux --trace-skip-bad {SMALL}");
+    let output = folder.sim(&lenient);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && told.contains("left out: 1"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_thesis_and_its_model_stand_side_by_side() {
+    let folder = Folder::new("itanium");
+    let text = done(folder.lab("itanium linear --svg itanium.svg"));
+    assert!(
+        text.contains("thesis") && text.contains("difference"),
+        "{text}"
+    );
+    assert!(text.contains("65570") && text.contains("65504"), "{text}");
+    assert!(folder.text("itanium.svg").contains("linear"));
+    let json: serde_json::Value =
+        serde_json::from_str(&done(folder.lab("itanium linear --json"))).expect("JSON");
+    assert_eq!(json[0]["rows"][0]["model"], 65_536.0);
+    let told = refused(folder.lab("itanium vertical"));
+    assert!(told.contains("linear"), "{told}");
+}

@@ -1,0 +1,199 @@
+//! Frames: a buddy system of as many orders as the processor has page sizes.
+//!
+//! The other half's ([`hawkeye_sim::memory`]) hands out at most 4 MiB, in pageblocks of 2 MiB of 4 KiB frames sorted by what they
+//! hold; here a block can have 4 GiB, and nothing is known of it but that it is free. The thesis leaves allocation to the kernel as
+//! it is (section 5.6).
+
+use crate::error::Contradiction;
+use std::collections::BTreeSet;
+
+/// Orders of blocks: up to 2^20 frames, 4 GiB of 4 KiB each.
+const ORDERS: u8 = 21;
+
+/// The frames of a machine.
+#[derive(Clone, Debug)]
+pub struct Buddy {
+    /// First frames of free blocks, by order.
+    free: Vec<BTreeSet<u32>>,
+    frames: u32,
+    free_frames: u32,
+}
+
+impl Buddy {
+    /// So many frames, all free.
+    pub fn new(frames: u32) -> Self {
+        let mut buddy = Self {
+            free: vec![BTreeSet::new(); ORDERS.into()],
+            frames,
+            free_frames: 0,
+        };
+        buddy.free(0, frames);
+        buddy
+    }
+
+    /// Free frames.
+    pub fn free_frames(&self) -> u32 {
+        self.free_frames
+    }
+
+    /// All frames.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// The lowest of the smallest free blocks that hold 2^order aligned frames: its first frame.
+    pub fn allocate(&mut self, order: u8) -> Option<u32> {
+        let (found, block) = (order..ORDERS).find_map(|larger| {
+            let blocks = self.free.get_mut(usize::from(larger))?;
+            Some((larger, blocks.pop_first()?))
+        })?;
+        for rest in order..found {
+            self.put(block + (1 << rest), rest);
+        }
+        self.free_frames -= 1 << order;
+        Some(block)
+    }
+
+    /// Takes one frame, if it is free.
+    pub fn take(&mut self, frame: u32) -> bool {
+        let held = (0..ORDERS).find(|order| {
+            let block = frame & !((1 << order) - 1);
+            let blocks = self.free.get_mut(usize::from(*order));
+            blocks.is_some_and(|blocks| blocks.remove(&block))
+        });
+        let Some(order) = held else {
+            return false;
+        };
+        // What is left, in halves around the frame.
+        for half in 0..order {
+            let pair = frame & !((1 << (half + 1)) - 1);
+            let upper = frame & (1 << half) != 0;
+            self.put(if upper { pair } else { pair + (1 << half) }, half);
+        }
+        self.free_frames -= 1;
+        true
+    }
+
+    /// Gives neighbouring frames back; blocks merge with their free buddies.
+    pub fn free(&mut self, first: u32, count: u32) {
+        let end = first + count;
+        let mut at = first;
+        while at < end {
+            let aligned = at.trailing_zeros();
+            let fits = (end - at).ilog2();
+            let order = aligned.min(fits).min(u32::from(ORDERS) - 1) as u8;
+            self.give_back(at, order);
+            at += 1 << order;
+        }
+        self.free_frames += count;
+    }
+
+    fn give_back(&mut self, mut block: u32, mut order: u8) {
+        while order + 1 < ORDERS {
+            let buddy = block ^ 1 << order;
+            let merged = self.free.get_mut(usize::from(order));
+            if !merged.is_some_and(|blocks| blocks.remove(&buddy)) {
+                break;
+            }
+            block = block.min(buddy);
+            order += 1;
+        }
+        self.put(block, order);
+    }
+
+    fn put(&mut self, block: u32, order: u8) {
+        if let Some(blocks) = self.free.get_mut(usize::from(order)) {
+            blocks.insert(block);
+        }
+    }
+
+    /// Free blocks: first frame and order.
+    pub fn blocks(&self) -> impl Iterator<Item = (u32, u8)> {
+        let by_order = self.free.iter().zip(0..);
+        by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
+    }
+
+    /// Checks that blocks are aligned, apart, merged, and as many frames as are counted.
+    ///
+    /// # Errors
+    /// The first block that isn't.
+    pub fn check(&self) -> Result<(), Contradiction> {
+        let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
+        sorted.sort_unstable();
+        let mut end = 0;
+        let mut total = 0;
+        for (block, order) in &sorted {
+            let wrong = |what| Contradiction {
+                what,
+                page: (*block).into(),
+            };
+            if block % (1 << order) != 0 || *block < end || block + (1 << order) > self.frames {
+                return Err(wrong("a free block is misplaced"));
+            }
+            let buddy = (block ^ 1 << order, *order);
+            if order + 1 < ORDERS && sorted.binary_search(&buddy).is_ok() {
+                return Err(wrong("a free block has not merged with its buddy"));
+            }
+            end = block + (1 << order);
+            total += 1 << order;
+        }
+        if total == self.free_frames {
+            Ok(())
+        } else {
+            Err(Contradiction {
+                what: "free frames are counted wrong",
+                page: 0,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a set of frames.
+        #[test]
+        fn frames_are_handed_out_once_and_come_together_again(
+            frames in 1u32..5000,
+            steps in proptest::collection::vec((0u8..3, 0u8..9, 0u32..5000), 1..200),
+        ) {
+            let mut buddy = Buddy::new(frames);
+            let mut owned: BTreeSet<u32> = BTreeSet::new();
+            let mut blocks: Vec<(u32, u32)> = Vec::new();
+            for (what, order, number) in steps {
+                match what {
+                    0 => {
+                        let size = 1u32 << order;
+                        let free = |b: u32| (b..b + size).all(|f| f < frames && !owned.contains(&f));
+                        let any = (0..frames).step_by(size as usize).any(free);
+                        let got = buddy.allocate(order);
+                        prop_assert_eq!(got.is_some(), any);
+                        if let Some(block) = got {
+                            prop_assert!(block % size == 0 && free(block));
+                            owned.extend(block..block + size);
+                            blocks.push((block, size));
+                        }
+                    }
+                    1 => {
+                        let frame = number % frames;
+                        prop_assert_eq!(buddy.take(frame), owned.insert(frame));
+                        if !blocks.iter().any(|(b, c)| (*b..b + c).contains(&frame)) {
+                            blocks.push((frame, 1));
+                        }
+                    }
+                    _ if !blocks.is_empty() => {
+                        let (block, count) = blocks.swap_remove(number as usize % blocks.len());
+                        buddy.free(block, count);
+                        owned.retain(|frame| !(block..block + count).contains(frame));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(buddy.check(), Ok(()));
+                prop_assert_eq!(buddy.free_frames() as usize, frames as usize - owned.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `fork` and `exit`.
+
+use super::{Kernel, Space};
+use crate::ItaniumError;
+use crate::mmu::Pte;
+
+impl Kernel {
+    /// A copy of a process: its number. Both share all memory until one writes. Translations of the parent that allow writes
+    /// must go; for that it gets new region ids, as Linux does (`flush_tlb_mm`, `asm-ia64/tlbflush.h`).
+    ///
+    /// # Errors
+    /// No such process; no memory for page tables; no region ids.
+    pub fn fork(&mut self, parent: u32) -> Result<u32, ItaniumError> {
+        let space = self.space(parent)?;
+        let leaves = space.table.frames().count();
+        if leaves > self.available() as usize {
+            return Err(ItaniumError::OutOfMemory(parent));
+        }
+        let entries: Vec<(u64, Pte)> = space.table.entries().collect();
+        let (mappings, heap) = (space.mappings.clone(), space.heap);
+        let (own, childs) = (self.context()?, self.context()?);
+        let child = self.spaces.len() as u32;
+        let mut copy = Space::new(self.settings.base, childs);
+        copy.mappings = mappings;
+        copy.heap = heap;
+        self.spaces.push(Some(copy));
+        self.space_mut(parent)?.registers = own;
+        for (page, entry) in entries {
+            self.ensure_leaf(child, page)?;
+            let both = Pte {
+                writable: false,
+                ..entry
+            };
+            if entry.present {
+                *self.shared.entry(entry.frame).or_default() += 1;
+            }
+            self.space_mut(parent)?.table.set(page, Some(both));
+            self.space_mut(child)?.table.set(page, Some(both));
+        }
+        self.note_use();
+        Ok(child)
+    }
+
+    /// A process ends. Its translations stay in the TLB and the hash table until others need the room: no process gets its region ids again.
+    ///
+    /// # Errors
+    /// No such process.
+    pub fn exit(&mut self, process: u32) -> Result<(), ItaniumError> {
+        let space = self.spaces.get_mut(process as usize).and_then(Option::take);
+        let space = space.ok_or(ItaniumError::Process(process))?;
+        self.unreserve_all(process);
+        for (_, entry) in space.table.entries() {
+            if entry.present {
+                self.release(entry.frame);
+            }
+        }
+        for frame in space.table.frames() {
+            self.buddy.free(frame, 1);
+        }
+        Ok(())
+    }
+}

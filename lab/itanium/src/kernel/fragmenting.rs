@@ -1,0 +1,46 @@
+//! Memory of others, in the way.
+
+use super::Kernel;
+use hawkeye_sim::rng::Rng;
+use serde::Serialize;
+
+/// Blocks of free memory of which somebody else has a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Fragmentation {
+    /// Order of the blocks; none larger is free where all are broken.
+    pub order: u8,
+    /// Blocks that are broken, in per cent.
+    pub broken_percent: u32,
+    /// Those among them whose page can be moved, in per cent.
+    pub movable_percent: u32,
+}
+
+impl Fragmentation {
+    /// No page of this order or more can be had, and nothing can be done about it.
+    pub const fn complete(order: u8) -> Self {
+        Self {
+            order,
+            broken_percent: 100,
+            movable_percent: 0,
+        }
+    }
+}
+
+impl Kernel {
+    /// Somebody else takes the first frame of such blocks, chosen by the seed.
+    pub fn fragment(&mut self, how: Fragmentation, seed: u64) {
+        let mut rng = Rng::new(seed, 0xf4a6);
+        for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
+            let broken = rng.below(100) < how.broken_percent.into();
+            let movable = rng.below(100) < how.movable_percent.into();
+            if !broken || !self.buddy.take(block) {
+                continue;
+            }
+            if movable {
+                self.movable.insert(block);
+            } else {
+                self.held += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Heaps: mappings that the kernel puts one after the other, and memory beyond what was asked for.
+
+use super::policies::HeapGrowth;
+use super::{Backing, Kernel, Mapping, Space};
+use crate::ItaniumError;
+use crate::address::{BasePage, REGION_LIMIT, offset_of};
+use std::ops::Range;
+
+/// The end of a process's heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heap {
+    growth: HeapGrowth,
+    /// The first page after what was asked for, and how many more are mapped from there.
+    end: u64,
+    surplus: u64,
+    /// All of it so far.
+    pages: u64,
+}
+
+impl Heap {
+    /// The surplus, if there is any.
+    fn surplus(&self) -> Range<u64> {
+        self.end..self.end + self.surplus
+    }
+}
+
+impl Space {
+    /// A range has been unmapped or moved: if it is of the heap's surplus, nothing more is taken from that.
+    pub(super) fn cut_heap(&mut self, first: u64, pages: u64) {
+        let surplus = self.heap.surplus();
+        if first < surplus.end && surplus.start < first + pages {
+            self.heap = Heap::default();
+        }
+    }
+
+    /// Pages of mappings of the same kind, side by side, around a page.
+    pub(super) fn neighbours(&self, page: u64) -> Option<Range<u64>> {
+        let (first, mapping) = self.mapping_of(page)?;
+        let alike = |other: &Mapping| {
+            (other.backing, other.writable) == (mapping.backing, mapping.writable)
+        };
+        let mut around = first..first + mapping.pages;
+        for (start, other) in self.mappings.range(..first).rev() {
+            if start + other.pages != around.start || !alike(other) {
+                break;
+            }
+            around.start = *start;
+        }
+        for (start, other) in self.mappings.range(around.end..) {
+            if *start != around.end || !alike(other) {
+                break;
+            }
+            around.end = start + other.pages;
+        }
+        Some(around)
+    }
+}
+
+/// Where a mapping of a heap goes.
+enum Place {
+    /// Where something was freed.
+    Hole(u64),
+    /// At the heap's end; so far is mapped then.
+    End(u64, u64),
+}
+
+impl Space {
+    /// Where so many pages of a heap go that has pages of this order at its end.
+    fn place_on_heap(&self, base: BasePage, pages: u64, order: u8, align: u64) -> Option<Place> {
+        let hole = self.place(base, pages, align);
+        if let Some(hole) = hole.filter(|hole| hole + pages <= self.heap.end) {
+            return Some(Place::Hole(hole));
+        }
+        let end_of = |first: u64| (first + pages).next_multiple_of(1 << order);
+        let surplus = self.heap.surplus();
+        let after = self.mapping_of(surplus.start);
+        let usable = after.is_some_and(|(first, mapping)| {
+            (first, mapping.pages) == (surplus.start, self.heap.surplus) && mapping.writable
+        });
+        let end = surplus.end.max(end_of(surplus.start));
+        let in_region = offset_of(base.address_of(end)) <= REGION_LIMIT;
+        if usable && in_region && self.is_free(surplus.end, end - surplus.end) {
+            return Some(Place::End(surplus.start, end));
+        }
+        let first = self.place(base, pages + (1 << order), align)?;
+        Some(Place::End(first, end_of(first)))
+    }
+}
+
+impl Kernel {
+    /// Maps so many pages in a hole of the heap, or at its end; it gets larger pages as it grows. The first page. None if the policy has no
+    /// heaps, or there is no room.
+    pub(super) fn map_on_heap(
+        &mut self,
+        process: u32,
+        pages: u64,
+        preferred: u8,
+        align: u64,
+    ) -> Result<Option<u64>, ItaniumError> {
+        let heap = self.space(process)?.heap;
+        let mut growth = heap.growth;
+        growth.preferred = growth.preferred.max(preferred);
+        growth.growths += u32::from(pages < heap.pages);
+        let Some(wanted) = self.settings.policy.rules().grow(&growth) else {
+            return Ok(None);
+        };
+        let order = self.settings.orders.largest(0, u64::MAX, wanted);
+        growth.preferred = order;
+        let base = self.settings.base;
+        let space = self.space_mut(process)?;
+        let mapping = |pages| Mapping {
+            backing: Backing::Anonymous,
+            pages,
+            writable: true,
+            preferred: order,
+        };
+        let (first, end) = match space.place_on_heap(base, pages, order, align) {
+            None => return Ok(None),
+            Some(Place::Hole(first)) => {
+                space.mappings.insert(first, mapping(pages));
+                return Ok(Some(first));
+            }
+            Some(Place::End(first, end)) => (first, end),
+        };
+        space.mappings.insert(first, mapping(end - first));
+        space.cut(first + pages);
+        space.heap = Heap {
+            growth,
+            end: first + pages,
+            surplus: end - first - pages,
+            pages: heap.pages + pages,
+        };
+        Ok(Some(first))
+    }
+}

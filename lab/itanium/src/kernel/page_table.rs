@@ -1,0 +1,79 @@
+//! A process's page table: pages full of entries, which are also those of the virtual linear table.
+
+use crate::address::BasePage;
+use crate::mmu::Pte;
+use std::collections::BTreeMap;
+
+/// A leaf of the table. The levels above are pointers only (thesis, section 5.2) and are left out.
+#[derive(Clone, Debug)]
+struct Leaf {
+    frame: u32,
+    entries: Box<[Option<Pte>]>,
+}
+
+/// Leaves by number. They stay until the process ends.
+#[derive(Clone, Debug)]
+pub struct PageTable {
+    shift: u32,
+    leaves: BTreeMap<u64, Leaf>,
+}
+
+impl PageTable {
+    /// Empty, for pages of this size.
+    pub fn new(base: BasePage) -> Self {
+        Self {
+            shift: base.table_shift(),
+            leaves: BTreeMap::new(),
+        }
+    }
+
+    /// The entry of a page, if it was ever set.
+    #[inline]
+    pub fn get(&self, page: u64) -> Option<Pte> {
+        let leaf = self.leaves.get(&(page >> self.shift))?;
+        *leaf.entries.get(self.place(page))?
+    }
+
+    /// The frame of the leaf that has a page's entry.
+    pub fn leaf_frame(&self, page: u64) -> Option<u32> {
+        Some(self.leaves.get(&(page >> self.shift))?.frame)
+    }
+
+    /// Adds the leaf for a page's entry.
+    pub fn add_leaf(&mut self, page: u64, frame: u32) {
+        let entries = vec![None; 1 << self.shift].into_boxed_slice();
+        let leaf = Leaf { frame, entries };
+        self.leaves.insert(page >> self.shift, leaf);
+    }
+
+    /// Sets an entry whose leaf there is.
+    pub fn set(&mut self, page: u64, entry: Option<Pte>) {
+        let place = self.place(page);
+        let leaf = self.leaves.get_mut(&(page >> self.shift));
+        debug_assert!(
+            leaf.is_some() || entry.is_none(),
+            "no leaf for page {page:#x}"
+        );
+        if let Some(slot) = leaf.and_then(|leaf| leaf.entries.get_mut(place)) {
+            *slot = entry;
+        }
+    }
+
+    /// Frames of all leaves.
+    pub fn frames(&self) -> impl Iterator<Item = u32> {
+        self.leaves.values().map(|leaf| leaf.frame)
+    }
+
+    /// All entries, by page.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, Pte)> {
+        let shift = self.shift;
+        self.leaves.iter().flat_map(move |(number, leaf)| {
+            let entries = leaf.entries.iter().zip(number << shift..);
+            entries.filter_map(|(entry, page)| Some((page, (*entry)?)))
+        })
+    }
+
+    fn place(&self, page: u64) -> usize {
+        (page & ((1 << self.shift) - 1)) as usize
+    }
+}

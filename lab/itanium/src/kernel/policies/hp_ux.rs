@@ -1,0 +1,65 @@
+//! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize Support in HP-UX" (USENIX 1998), as
+//! in the thesis' section 2.4.2.
+
+use super::{Class, FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
+use crate::ItaniumError;
+use crate::kernel::KernelSettings;
+use serde::Serialize;
+
+/// A hint in a program's file (`chatr +pd`) is the page size of all its mappings, unless memory is short. Heaps that keep growing
+/// get larger pages without one, and more than they ask for.
+///
+/// When that is, and when memory is short, is not in the thesis; chosen, with the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HpUx {
+    /// The largest order that the kernel chooses by itself (`vps_ceiling`).
+    pub ceiling: u8,
+    /// Growths after which a heap's order goes up, and so many more for each further one.
+    pub growths: u32,
+    /// With less free memory, in per cent, pages are one size smaller.
+    pub short_percent: u8,
+}
+
+impl Default for HpUx {
+    /// `vps_ceiling` is four base pages by default (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4 KiB pages).
+    fn default() -> Self {
+        Self {
+            ceiling: 2,
+            growths: 4,
+            short_percent: 5,
+        }
+    }
+}
+
+impl PagePolicy for HpUx {
+    fn class(&self) -> Class {
+        Class::Static
+    }
+
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        let short = touch.free_percent < u64::from(self.short_percent);
+        Supply::Page {
+            order: touch.preferred.saturating_sub(short.into()),
+            within: Within::Neighbours,
+        }
+    }
+
+    fn grow(&self, heap: &HeapGrowth) -> Option<u8> {
+        let earned = u64::from(heap.growths / self.growths.max(1)).min(u8::MAX.into()) as u8;
+        Some(heap.preferred.max(earned.min(self.ceiling)))
+    }
+
+    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+        must_be_large(self.ceiling, settings, "the largest page size of heaps")?;
+        must(
+            self.growths > 0,
+            "the number of growths of a heap",
+            "at least 1",
+        )?;
+        must(
+            self.short_percent <= 100,
+            "the memory that is too little",
+            "0 to 100 %",
+        )
+    }
+}

@@ -1,0 +1,44 @@
+//! HugeTLB (thesis, sections 2.4.1 and 3.5).
+
+use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
+use crate::ItaniumError;
+use crate::kernel::KernelSettings;
+use serde::Serialize;
+
+/// The administrator has pages of one size set aside when the machine starts, and programs ask for them by name. Mappings on them lie in a
+/// region of their own, with that page size in its region register, so that the hardware's walker fills them as it does base
+/// pages elsewhere. There is no other memory for them: a program that touches more than the pool has is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HugeTlb {
+    /// Order of the pool's pages. 256 MiB each is Itanium's default (section 3.5.3).
+    pub order: u8,
+    /// How many there are (`nr_hugepages`).
+    pub pages: u32,
+}
+
+impl PagePolicy for HugeTlb {
+    fn class(&self) -> Class {
+        Class::Global
+    }
+
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        if touch.preferred == self.order {
+            Supply::Pool { or_base: false }
+        } else {
+            Supply::AsSized
+        }
+    }
+
+    fn pool(&self) -> Option<Pool> {
+        Some(Pool {
+            order: self.order,
+            pages: self.pages,
+            own_region: true,
+        })
+    }
+
+    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+        must_be_large(self.order, settings, "the page size of the pool")?;
+        must(self.pages > 0, "the pool", "at least a page")
+    }
+}

@@ -1,0 +1,48 @@
+//! J. Navarro, S. Iyer, P. Druschel and A. Cox, "Practical, transparent operating system support for superpages" (OSDI 2002), with all
+//! page sizes that there are; as in the thesis' section 2.4.3.
+
+use super::irix::check_daemon;
+use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
+use crate::ItaniumError;
+use crate::kernel::KernelSettings;
+use serde::Serialize;
+
+/// The first touch reserves memory for the largest page that is aligned, in the mapping, and overlaps no other reservation; base
+/// pages get their places in it as they are touched. Pages grow, size by size, as all of the next larger one has memory. If memory is short, the
+/// reservation that got no page for longest is given up; so are those that a call cuts.
+///
+/// Left out: demotion of pages that are no longer used, or written to for the first time (there are no access and dirty
+/// bits here).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Navarro {
+    /// The largest order that is reserved; all that the kernel may use if there is none.
+    pub limit: Option<u8>,
+    /// Their contiguity daemon, if it runs: the same that IRIX has.
+    pub daemon: Option<Coalescing>,
+}
+
+impl PagePolicy for Navarro {
+    fn class(&self) -> Class {
+        Class::Dynamic
+    }
+
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        Supply::Reserve {
+            order: self.limit.unwrap_or(touch.largest),
+            within: Within::Mapping,
+            preempt: true,
+        }
+    }
+
+    fn when_full(&self) -> WhenFull {
+        WhenFull::Join
+    }
+
+    fn coalescing(&self) -> Option<Coalescing> {
+        self.daemon
+    }
+
+    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+        self.daemon.as_ref().map_or(Ok(()), check_daemon)
+    }
+}

@@ -1,0 +1,73 @@
+//! T. Romer, W. Ohlrich, A. Karlin and B. Bershad, "Reducing TLB and Memory Overhead Using Online Superpage Promotion" (ISCA 1995), as in
+//! the thesis' section 2.3.2: when to buy skis. Their third policy, `online`, takes "multiple thousands of cycles" for each miss; it
+//! is left out, as there.
+
+use super::{Class, FirstTouch, PagePolicy, Supply, WhenFull, must};
+use crate::ItaniumError;
+use crate::address::BasePage;
+use crate::kernel::KernelSettings;
+use crate::mmu::{Costs, Walker};
+use serde::Serialize;
+
+/// A larger page is made by copying as soon as all of it has memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Asap;
+
+impl PagePolicy for Asap {
+    fn class(&self) -> Class {
+        Class::Dynamic
+    }
+
+    fn first_touch(&self, _: &FirstTouch) -> Supply {
+        Supply::AsSized
+    }
+
+    fn when_full(&self) -> WhenFull {
+        WhenFull::Copy
+    }
+}
+
+/// A miss counts for each larger page around it of which something else is in the TLB: that miss would not have been. A page is made, by
+/// copying, when its misses have cost as much as that.
+///
+/// The kernel must see misses: those that a hardware walker fills do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ApproxOnline {
+    /// Misses that count, for each base page that would be copied.
+    pub misses_per_page: u32,
+}
+
+impl ApproxOnline {
+    /// Buys when as much has been spent on rent, which costs at most twice what was best (`threshold` = cost of promotion / cost of a miss);
+    /// or at so many per cent of that. Fang et al. (HPCA 2001; thesis, section 2.3.2) found low thresholds better on processors that
+    /// do several instructions at a time.
+    pub fn ski_rental(costs: &Costs, walker: Walker, base: BasePage, percent: u32) -> Self {
+        let copy = costs.copied_byte * base.bytes() as f64;
+        let misses = copy / costs.software(walker) * f64::from(percent) / 100.0;
+        Self {
+            misses_per_page: misses.round().clamp(1.0, f64::from(u32::MAX)) as u32,
+        }
+    }
+}
+
+impl PagePolicy for ApproxOnline {
+    fn class(&self) -> Class {
+        Class::Dynamic
+    }
+
+    fn first_touch(&self, _: &FirstTouch) -> Supply {
+        Supply::AsSized
+    }
+
+    fn misses_before(&self, order: u8) -> Option<u64> {
+        Some(u64::from(self.misses_per_page) << order)
+    }
+
+    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+        must(
+            self.misses_per_page > 0,
+            "the misses before a page is made",
+            "at least 1 for each base page",
+        )
+    }
+}

@@ -1,0 +1,78 @@
+//! M. Talluri, S. Kong, M. Hill and D. Patterson, "Tradeoffs in Supporting Two Page Sizes" (ISCA 1992); M. Talluri and M. Hill, "Surpassing
+//! the TLB Performance of Superpages with Less Operating System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4)
+//! without their rules.
+
+use super::{Class, FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
+use crate::ItaniumError;
+use crate::kernel::KernelSettings;
+use serde::Serialize;
+
+/// 1992: a page is large while at least half of it is being referred to. A rule for traces, which "may not reflect a real operating
+/// system's policy" (abstract): no kernel sees references. They are looked at for nothing here.
+///
+/// Theirs were 4 and 32 KiB, a size that Itanium lacks. The window is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HalfReferenced {
+    /// The large order.
+    pub order: u8,
+    /// References in a window.
+    pub references: u64,
+}
+
+impl PagePolicy for HalfReferenced {
+    fn class(&self) -> Class {
+        Class::Dynamic
+    }
+
+    fn first_touch(&self, _: &FirstTouch) -> Supply {
+        Supply::AsSized
+    }
+
+    fn window(&self) -> Option<(u64, u8)> {
+        Some((self.references, self.order))
+    }
+
+    fn is_large(&self, referred: u64, pages: u64) -> bool {
+        2 * referred >= pages
+    }
+
+    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+        must_be_large(self.order, settings, "the large page size")?;
+        must(
+            self.references > 0,
+            "the references in a window",
+            "at least 1",
+        )
+    }
+}
+
+/// 1994: page reservation. The first touch of a block of addresses reserves an aligned block of memory; base pages get their places in it, so that
+/// one entry of a TLB with sub-blocks ([`crate::mmu::Processor::sub_block_order`]) holds them all. Nothing is promoted;
+/// reservations are given up where memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PageReservation {
+    /// Order of a block: that of the TLB's.
+    pub order: u8,
+}
+
+impl PagePolicy for PageReservation {
+    fn class(&self) -> Class {
+        Class::Dynamic
+    }
+
+    fn first_touch(&self, _: &FirstTouch) -> Supply {
+        Supply::Reserve {
+            order: self.order,
+            within: Within::Anything,
+            preempt: false,
+        }
+    }
+
+    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+        must(
+            (1..=8).contains(&self.order),
+            "the order of a block of pages",
+            "1 to 8",
+        )
+    }
+}

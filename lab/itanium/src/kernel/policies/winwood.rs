@@ -1,0 +1,45 @@
+//! S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa Linux Symposium, 2002), as in the
+//! thesis' section 2.4.1.
+
+use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
+use crate::ItaniumError;
+use crate::kernel::KernelSettings;
+use serde::Serialize;
+
+/// A program says of a mapping what page size it is to have (`madvise`); such pages come from a zone that nothing else uses. One
+/// size, as theirs on x86 (4 MiB). What is done where the zone is empty, or at the ends of a mapping, is not in the thesis;
+/// chosen: base pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Winwood {
+    /// Order of the zone's pages.
+    pub order: u8,
+    /// How many there are.
+    pub pages: u32,
+}
+
+impl PagePolicy for Winwood {
+    fn class(&self) -> Class {
+        Class::Global
+    }
+
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        if touch.preferred == self.order {
+            Supply::Pool { or_base: true }
+        } else {
+            Supply::AsSized
+        }
+    }
+
+    fn pool(&self) -> Option<Pool> {
+        Some(Pool {
+            order: self.order,
+            pages: self.pages,
+            own_region: false,
+        })
+    }
+
+    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+        must_be_large(self.order, settings, "the page size of the zone")?;
+        must(self.pages > 0, "the zone", "at least a page")
+    }
+}

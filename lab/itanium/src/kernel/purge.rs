@@ -1,0 +1,43 @@
+//! What has to go from the TLB.
+
+use super::Kernel;
+use crate::ItaniumError;
+
+/// Pages of a process whose translations have changed. Linux purges by one page size that covers them all, and so some neighbours too
+/// (`flush_tlb_range`, `arch/ia64/mm/tlb.c`); here these stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// Whose.
+    pub process: u32,
+    /// The first page.
+    pub first: u64,
+    /// How many, 1 or more.
+    pub pages: u64,
+    /// The pages of the linear table with their entries go too, as when memory is unmapped (`tlb_flush_mmu`, `asm-ia64/tlb.h`).
+    pub tables: bool,
+}
+
+impl Kernel {
+    /// That of a range of pages, and of all of the large pages that reach into it.
+    pub(super) fn purge(
+        &self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        tables: bool,
+    ) -> Result<Purge, ItaniumError> {
+        let table = &self.space(process)?.table;
+        let around = |page| match table.get(page) {
+            Some(entry) => (page & !((1 << entry.order) - 1), 1 << entry.order),
+            None => (page, 1),
+        };
+        let (start, _) = around(first);
+        let (last, after) = around(first + pages - 1);
+        Ok(Purge {
+            process,
+            first: start,
+            pages: last + after - start,
+            tables,
+        })
+    }
+}

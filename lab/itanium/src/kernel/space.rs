@@ -1,0 +1,119 @@
+//! An address space: what is mapped, and where the next mapping goes.
+
+use super::growing::Heap;
+use super::page_table::PageTable;
+use crate::address::{BasePage, REGION_BITS, REGION_LIMIT};
+use crate::mmu::RegionRegisters;
+use std::collections::BTreeMap;
+
+/// Where programs' mappings begin: region 1 (`TASK_UNMAPPED_BASE`), behind the dynamic loader and libraries. How large these are is
+/// chosen (2,368 KiB): it decides how mappings are aligned where the kernel pads nothing.
+const FIRST_MAPPING: u64 = (1 << REGION_BITS) + 0x25_0000;
+
+/// What is behind a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nothing: what `malloc` hands out.
+    Anonymous,
+    /// A file, as behind a program's text and data. Never on large pages (thesis, section 5.5.2).
+    File,
+}
+
+/// One call of `mmap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// What is behind it.
+    pub backing: Backing,
+    /// Number of pages.
+    pub pages: u64,
+    /// May be written to.
+    pub writable: bool,
+    /// The order that its pages should have, if they can: as advised, or as a heap has earned it. 0 otherwise, and to policies that
+    /// choose by themselves.
+    pub preferred: u8,
+}
+
+/// The memory of a process.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// Region ids.
+    pub registers: RegionRegisters,
+    /// Entries of pages.
+    pub table: PageTable,
+    /// Mappings by first page.
+    pub mappings: BTreeMap<u64, Mapping>,
+    pub(super) heap: Heap,
+}
+
+impl Space {
+    /// Empty.
+    pub fn new(base: BasePage, registers: RegionRegisters) -> Self {
+        Self {
+            registers,
+            table: PageTable::new(base),
+            mappings: BTreeMap::new(),
+            heap: Heap::default(),
+        }
+    }
+
+    /// The mapping that holds a page: its first page, and itself.
+    pub fn mapping_of(&self, page: u64) -> Option<(u64, Mapping)> {
+        let (first, mapping) = self.mappings.range(..=page).next_back()?;
+        (page < first + mapping.pages).then_some((*first, *mapping))
+    }
+
+    /// Whether nothing is mapped in a range of pages.
+    pub fn is_free(&self, first: u64, pages: u64) -> bool {
+        let before = self.mappings.range(..first + pages).next_back();
+        before.is_none_or(|(start, mapping)| start + mapping.pages <= first)
+    }
+
+    /// The first page of the range that isn't mapped.
+    pub fn first_unmapped(&self, first: u64, pages: u64) -> Option<u64> {
+        let mut at = first;
+        while at < first + pages {
+            let (start, mapping) = match self.mapping_of(at) {
+                Some(found) => found,
+                None => return Some(at),
+            };
+            at = start + mapping.pages;
+        }
+        None
+    }
+
+    /// The lowest place for so many pages: each mapping begins at a multiple of `align` pages after the one before
+    /// (`arch_get_unmapped_area` and `superpage_vm_align`, thesis, section 5.5.4). None if the region is full.
+    pub fn place(&self, base: BasePage, pages: u64, align: u64) -> Option<u64> {
+        self.place_from(base, FIRST_MAPPING, pages, align)
+    }
+
+    /// The same in another region, or from another place on.
+    pub fn place_from(&self, base: BasePage, start: u64, pages: u64, align: u64) -> Option<u64> {
+        let aligned = |page: u64| page.next_multiple_of(align.max(1));
+        let mut at = aligned(base.page_of(start));
+        for (first, mapping) in self.mappings.range(base.page_of(start)..) {
+            if at + pages <= *first {
+                break;
+            }
+            at = at.max(aligned(first + mapping.pages));
+        }
+        let end = base.page_of((start & !((1 << REGION_BITS) - 1)) + REGION_LIMIT);
+        (at + pages <= end).then_some(at)
+    }
+
+    /// Cuts the mapping that goes over a page, so that one begins there.
+    pub fn cut(&mut self, page: u64) {
+        if let Some((first, mapping)) = self.mapping_of(page).filter(|(first, _)| *first < page) {
+            let rest = Mapping {
+                pages: first + mapping.pages - page,
+                ..mapping
+            };
+            self.mappings.insert(page, rest);
+            let before = Mapping {
+                pages: page - first,
+                ..mapping
+            };
+            self.mappings.insert(first, before);
+        }
+    }
+}

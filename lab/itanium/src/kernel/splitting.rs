@@ -1,0 +1,54 @@
+//! Large pages become smaller ones; their memory stays.
+
+use super::Kernel;
+use crate::ItaniumError;
+use crate::mmu::Pte;
+
+impl Kernel {
+    /// No large page goes over the beginning of `page` any more: what is on either side is covered by the rule of `mmap`.
+    pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
+        let Some(entry) = self.space(process)?.table.get(page) else {
+            return Ok(());
+        };
+        let first = page & !((1 << entry.order) - 1);
+        if first == page {
+            return Ok(());
+        }
+        let after = first + (1 << entry.order) - page;
+        self.resize(process, first, page - first, entry.order)?;
+        self.resize(process, page, after, entry.order)?;
+        self.statistics.demoted.add(entry.order);
+        Ok(())
+    }
+
+    /// A large page becomes base pages.
+    pub(super) fn split_to_base(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> Result<(), ItaniumError> {
+        self.resize(process, first, 1 << order, 0)?;
+        self.statistics.demoted.add(order);
+        Ok(())
+    }
+
+    /// Covers a part of one page by pages of at most this order.
+    fn resize(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        limit: u8,
+    ) -> Result<(), ItaniumError> {
+        let orders = self.settings.orders;
+        let table = &mut self.space_mut(process)?.table;
+        for (start, order) in orders.cover(first, pages, limit) {
+            for page in start..start + (1 << order) {
+                let entry = table.get(page).map(|entry| Pte { order, ..entry });
+                table.set(page, entry);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Memory for first touches, as a policy wants it.
+
+use super::policies::{FirstTouch, Supply, Within};
+use super::{Backing, Kernel, Mapping};
+use crate::ItaniumError;
+use crate::mmu::Counters;
+use std::ops::Range;
+
+impl Kernel {
+    /// What the policy says of a touch in a mapping. Files have base pages only.
+    pub(super) fn supply(&self, mapping: &Mapping) -> Supply {
+        if mapping.backing == Backing::File {
+            return Supply::AsSized;
+        }
+        let touch = FirstTouch {
+            preferred: mapping.preferred,
+            largest: self.settings.orders.largest(0, u64::MAX, u8::MAX),
+            free_percent: self.free_percent(),
+        };
+        self.settings.policy.rules().first_touch(&touch)
+    }
+
+    /// Does it, with what it falls back to.
+    pub(super) fn supply_page(
+        &mut self,
+        process: u32,
+        page: u64,
+        supply: Supply,
+        work: &mut Counters,
+    ) -> Result<(), ItaniumError> {
+        let (first, order, frame) = match supply {
+            Supply::AsSized => (page, 0, None),
+            Supply::Page { order, within } => self.whole_page(process, page, order, within)?,
+            Supply::Pool { or_base } => {
+                let found = self.pool_page(process, page)?;
+                if found.2.is_none() && !or_base {
+                    return Err(ItaniumError::OutOfMemory(process));
+                }
+                found
+            }
+            Supply::Reserve {
+                order,
+                within,
+                preempt,
+            } => {
+                let (_, order) = self.extent(process, page, order, within)?;
+                (page, 0, self.reserve(process, page, order, preempt))
+            }
+        };
+        let (first, order, frame) = match frame {
+            Some(frame) => (first, order, frame),
+            None => {
+                let frame = self.allocate(0);
+                (page, 0, frame.ok_or(ItaniumError::OutOfMemory(process))?)
+            }
+        };
+        let leaves = self.add_leaves(process, first, 1 << order);
+        let writable = self.writable(process, page)?;
+        if let Err(error) = leaves {
+            (frame..frame + (1 << order)).for_each(|frame| self.release(frame));
+            return Err(error);
+        }
+        self.fill(process, first, order, frame, writable, work)
+    }
+
+    /// A page of at most this order around a page: its first page, its order, and its frame if there is one.
+    fn whole_page(
+        &mut self,
+        process: u32,
+        page: u64,
+        wanted: u8,
+        within: Within,
+    ) -> Result<(u64, u8, Option<u32>), ItaniumError> {
+        let (_, mut order) = self.extent(process, page, wanted, within)?;
+        loop {
+            let first = page & !((1 << order) - 1);
+            let frame = self.allocate(order);
+            if frame.is_some() || order == 0 {
+                return Ok((first, order, frame));
+            }
+            self.fail(order);
+            order = self.lower(order);
+        }
+    }
+
+    /// The same from the pool.
+    fn pool_page(
+        &mut self,
+        process: u32,
+        page: u64,
+    ) -> Result<(u64, u8, Option<u32>), ItaniumError> {
+        let wanted = self.pool.as_ref().map_or(0, |pool| pool.order());
+        let (first, order) = self.extent(process, page, wanted, Within::Mapping)?;
+        let pool = self.pool.as_mut().filter(|_| order == wanted);
+        let frame = pool.and_then(|pool| pool.allocate());
+        if frame.is_none() && order == wanted {
+            self.statistics.failed.add(order);
+        }
+        Ok((first, order, frame))
+    }
+
+    /// The largest page of at most this order that is around a page, has no memory yet, and reaches over nothing that it must not: its
+    /// first page and its order. What it may be is what the kernel may use, but for reservations, which may have any size.
+    pub(super) fn extent(
+        &self,
+        process: u32,
+        page: u64,
+        wanted: u8,
+        within: Within,
+    ) -> Result<(u64, u8), ItaniumError> {
+        let space = self.space(process)?;
+        let limits = match within {
+            Within::Mapping => space.mapping_of(page).map(|(first, mapping)| {
+                let end = first + mapping.pages;
+                first..end
+            }),
+            Within::Neighbours => space.neighbours(page),
+            Within::Anything => Some(0..u64::MAX),
+        };
+        let limits = limits.unwrap_or(page..page + 1);
+        let fits = |pages: &Range<u64>| {
+            let count = pages.end - pages.start;
+            limits.start <= pages.start
+                && pages.end <= limits.end
+                && !self.reservations.overlap(process, pages.start, count)
+                && pages.clone().all(|page| space.table.get(page).is_none())
+        };
+        let mut order = if within == Within::Anything {
+            wanted
+        } else {
+            self.settings.orders.largest(0, u64::MAX, wanted)
+        };
+        while order > 0 {
+            let first = page & !((1 << order) - 1);
+            if fits(&(first..first + (1 << order))) {
+                return Ok((first, order));
+            }
+            order = self.lower(order);
+        }
+        Ok((page, 0))
+    }
+
+    /// There are leaves for the entries of so many pages.
+    pub(super) fn add_leaves(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+    ) -> Result<(), ItaniumError> {
+        let leaf = 1 << self.settings.base.table_shift();
+        let mut page = first;
+        while page < first + pages {
+            self.ensure_leaf(process, page)?;
+            page = (page / leaf + 1) * leaf;
+        }
+        // The hardware's walker reads the entry at the place of a base page of its region.
+        let walked = self.walked_entry(process, first)?;
+        self.ensure_leaf(process, walked)
+    }
+
+    /// The page whose entry the hardware's walker reads for a page: in a region with a larger preferred page size, entries are
+    /// numbered by that (`htlbpage_to_page`, `asm-ia64/page.h`).
+    pub(crate) fn walked_entry(&self, process: u32, page: u64) -> Result<u64, ItaniumError> {
+        let base = self.settings.base;
+        let registers = &self.space(process)?.registers;
+        let order = registers.preferred(base.address_of(page));
+        let region = base.page_of(1 << crate::address::REGION_BITS);
+        Ok(page / region * region + ((page % region) >> order))
+    }
+
+    /// The next smaller order that there is.
+    pub(super) fn lower(&self, order: u8) -> u8 {
+        self.settings.orders.next_lower(order)
+    }
+
+    fn writable(&self, process: u32, page: u64) -> Result<bool, ItaniumError> {
+        let mapping = self.space(process)?.mapping_of(page);
+        Ok(mapping.is_some_and(|(_, mapping)| mapping.writable))
+    }
+}

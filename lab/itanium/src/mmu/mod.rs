@@ -1,0 +1,213 @@
+//! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned entries, and the hardware page-table
+//! walker in its two forms (thesis, chapter 3).
+
+mod costs;
+mod counters;
+mod hash_table;
+mod processor;
+mod pte;
+mod regions;
+mod tlb;
+
+pub use costs::{Costs, RX2600_COSTS};
+pub use counters::Counters;
+pub use hash_table::HashTable;
+pub use processor::{Fill, MADISON, Processor, Replacement, Walker};
+pub use pte::Pte;
+pub use regions::RegionRegisters;
+pub use tlb::{Tlb, TlbEntry};
+
+use super::ItaniumError;
+use super::address::{BasePage, offset_of};
+use hawkeye_sim::mmu::translation::Associative;
+
+/// log2 of the bytes that an entry of the first-level TLB is for.
+const L1_SHIFT: u32 = 12;
+/// An id that no process gets: what is pinned is the kernel's.
+const KERNEL_RID: u32 = u32::MAX;
+/// log2 of the bytes of pinned entries: 64 MiB, as those of the kernel.
+const PINNED_SHIFT: u32 = 26;
+
+/// A miss that is the kernel's to fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// `vhpt_miss`: the page of the linear table that would have the entry is not mapped.
+    Table,
+    /// `dtlb_miss`: the walker is off, or what it read is not for it.
+    Entry,
+}
+
+/// The unit of one processor.
+#[derive(Clone, Debug)]
+pub struct Mmu {
+    base: BasePage,
+    walker: Walker,
+    sub_block_order: u8,
+    l1: Associative,
+    /// The second-level TLB.
+    pub tlb: Tlb,
+    /// The long format's table, in memory.
+    pub hash: Option<HashTable>,
+}
+
+impl Mmu {
+    /// With nothing but pinned entries: those of the kernel, and so many more. The seed is for random replacement.
+    ///
+    /// # Errors
+    /// Sizes that can't be.
+    pub fn new(
+        processor: &Processor,
+        base: BasePage,
+        walker: Walker,
+        more_pinned: u32,
+        seed: u64,
+    ) -> Result<Self, ItaniumError> {
+        processor.check(walker)?;
+        let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
+        let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
+        for page in 0..walker.pinned() + more_pinned {
+            tlb.pin(TlbEntry {
+                rid: KERNEL_RID,
+                page: page.into(),
+                shift: PINNED_SHIFT,
+                frame: 0,
+                writable: true,
+                parts: TlbEntry::WHOLE,
+            })?;
+        }
+        Ok(Self {
+            base,
+            walker,
+            sub_block_order: processor.sub_block_order,
+            l1: Associative::new(processor.l1_entries),
+            tlb,
+            hash: match walker {
+                Walker::LongFormat { entries, .. } => Some(HashTable::new(entries)),
+                Walker::None | Walker::ShortFormat => None,
+            },
+        })
+    }
+
+    /// The translation of an address, as far as hardware knows or finds it. `entry_of` reads the page-table entry of the address; it
+    /// is asked where the short format's walker would.
+    ///
+    /// # Errors
+    /// The kernel has to fill the TLB.
+    pub fn translate(
+        &mut self,
+        registers: &RegionRegisters,
+        address: u64,
+        counters: &mut Counters,
+        entry_of: impl Fn(u64) -> Pte,
+    ) -> Result<TlbEntry, Miss> {
+        let rid = registers.rid(address);
+        let offset = offset_of(address);
+        let preferred = registers.preferred(address);
+        if let Some(entry) = self.tlb.lookup(rid, offset) {
+            return Ok(entry);
+        }
+        counters.misses += 1;
+        let found = match self.walker {
+            Walker::None => return Err(Miss::Entry),
+            Walker::ShortFormat => {
+                let table = self.base.entry_offset(offset >> preferred);
+                if self.tlb.lookup(rid, table).is_none() {
+                    return Err(Miss::Table);
+                }
+                let pte = entry_of(address);
+                pte.valid_for_walker(preferred)
+                    .then(|| self.translation(rid, address, pte, &entry_of))
+            }
+            Walker::LongFormat { .. } => {
+                let page = self.base.page_of(offset >> preferred);
+                self.hash.as_ref().and_then(|hash| hash.find(rid, page))
+            }
+        };
+        match found {
+            Some(entry) => {
+                counters.walker += 1;
+                self.tlb.fill(entry, offset);
+                Ok(entry)
+            }
+            None => {
+                counters.wasted_probes += 1;
+                Err(Miss::Entry)
+            }
+        }
+    }
+
+    /// Uses the first level for a reference that the second level has translated; `missed` says whether it was there at once. What
+    /// goes from the second level goes from the first too, so that a miss there is one here. The second level is looked at for every reference: on this
+    /// processor stores and floating point pass the first one by.
+    pub fn use_first_level(
+        &mut self,
+        registers: &RegionRegisters,
+        address: u64,
+        missed: bool,
+        counters: &mut Counters,
+    ) {
+        let here = self
+            .l1
+            .access(l1_key(registers.rid(address), offset_of(address)));
+        counters.l1_refills += u64::from(missed || !here);
+    }
+
+    /// What a page-table entry says of the page that holds an address. In a TLB with sub-blocks, if it lies in memory as a part of a block would: all
+    /// of the block that does, and may be written to alike. (The entries of 16 pages are in one line of the cache. What a miss
+    /// brings in is not in the abstract of Talluri and Hill's paper; chosen.)
+    pub fn translation(
+        &self,
+        rid: u32,
+        address: u64,
+        pte: Pte,
+        entry_of: &impl Fn(u64) -> Pte,
+    ) -> TlbEntry {
+        let offset = offset_of(address);
+        let block = self.sub_block_order;
+        let place = |page: u64| (page & ((1 << block) - 1)) as u32;
+        let lies_right = |page: u64, pte: Pte| {
+            pte.present && pte.order == 0 && pte.frame & ((1 << block) - 1) == place(page)
+        };
+        let page = self.base.page_of(address);
+        if block > 0 && lies_right(page, pte) {
+            let frame = pte.frame - place(page);
+            let parts = (0..1 << block).filter(|part| {
+                let page = (page >> block << block) + u64::from(*part);
+                let other = entry_of(self.base.address_of(page));
+                let alike = other.writable == pte.writable;
+                lies_right(page, other) && alike && other.frame == frame + part
+            });
+            let shift = self.base.shift() + u32::from(block);
+            return TlbEntry {
+                rid,
+                page: offset >> shift,
+                shift,
+                frame,
+                writable: pte.writable,
+                parts: parts.fold(0, |parts, part| parts | 1 << part),
+            };
+        }
+        let shift = self.base.shift() + u32::from(pte.order);
+        TlbEntry {
+            rid,
+            page: offset >> shift,
+            shift,
+            // Frames of a large page lie in order: the first is that of the first page.
+            frame: pte.frame & !((1 << pte.order) - 1),
+            writable: pte.writable,
+            parts: TlbEntry::WHOLE,
+        }
+    }
+
+    /// Drops a range of a region from both levels.
+    pub fn purge(&mut self, rid: u32, start: u64, end: u64) {
+        self.tlb.purge(rid, start, end);
+        let (first, last) = (l1_key(rid, start), l1_key(rid, end - 1));
+        self.l1.retain(|key| !(first..=last).contains(&key));
+    }
+}
+
+/// The page of 4 KiB: offsets of mapped memory are under 2^36, ids of processes under 2^24.
+fn l1_key(rid: u32, offset: u64) -> u64 {
+    u64::from(rid) << 40 | (offset >> L1_SHIFT) & ((1 << 40) - 1)
+}

@@ -1,0 +1,88 @@
+//! Region registers: region ids and preferred page sizes.
+
+use crate::address::region_of;
+
+/// A process's eight region registers. Two ids that are the same, of whichever processes and regions,
+/// show the same memory: the region's number is no part of what the TLB compares (thesis, section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionRegisters {
+    /// By region, of 24 bits.
+    pub rids: [u32; 8],
+    /// Page sizes for which the hardware's walker takes what it finds, by region, as orders over the base page.
+    preferred: [u8; 8],
+}
+
+impl RegionRegisters {
+    /// Contexts for which there are region ids.
+    pub const CONTEXTS: u32 = 1 << 21;
+
+    /// Those of an address space: eight ids for each context number (`ia64_rid`, `asm-ia64/mmu_context.h`), redistributed so that processes
+    /// with the same layout don't meet in the hash table (thesis, section 3.4.1).
+    ///
+    /// How they are redistributed is chosen: the lowest 16 bits are reversed. The patches for the long format (`redistribute_rid`, I. Wienand on linux-mm,
+    /// 2 May 2006) exchange the two lowest bytes; together with the hash function of section 3.4 that has all pages of processes 32 contexts apart
+    /// collide, where figure 4.5 has the long format do well with 64 processes. So the hardware's function is not all in that formula.
+    pub fn of_context(context: u32) -> Self {
+        let mut rids = [0; 8];
+        for (rid, region) in rids.iter_mut().zip(0..) {
+            *rid = redistribute(context << 3 | region);
+        }
+        Self {
+            rids,
+            preferred: [0; 8],
+        }
+    }
+
+    /// The same with another preferred page size for a region (0 to 7).
+    #[must_use]
+    pub fn preferring(mut self, region: usize, order: u8) -> Self {
+        if let Some(preferred) = self.preferred.get_mut(region) {
+            *preferred = order;
+        }
+        self
+    }
+
+    /// The preferred page size of the region of an address, as an order over the base page.
+    #[inline]
+    pub fn preferred(&self, address: u64) -> u8 {
+        self.preferred.get(region_of(address)).copied().unwrap_or(0)
+    }
+
+    /// The id of the region of an address.
+    pub fn rid(&self, address: u64) -> u32 {
+        self.rids.get(region_of(address)).copied().unwrap_or(0)
+    }
+}
+
+fn redistribute(rid: u32) -> u32 {
+    rid & !0xffff | u32::from((rid as u16).reverse_bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_regions_have_the_same_id() {
+        let contexts = (0..1 << 14).chain([RegionRegisters::CONTEXTS - 1]);
+        let all: Vec<u32> = contexts
+            .flat_map(|context| RegionRegisters::of_context(context).rids)
+            .collect();
+        let different: BTreeSet<u32> = all.iter().copied().collect();
+        assert_eq!(all.len(), different.len());
+        assert!(all.iter().all(|rid| *rid < 1 << 24));
+    }
+
+    #[test]
+    fn neighbouring_contexts_do_not_meet_where_neighbouring_pages_do() {
+        // The thesis' example: without it, page 0x1000 under 0x100 and page 0x1001 under 0x101 share an entry.
+        let of = |context| RegionRegisters::of_context(context).rid(0);
+        assert_ne!(0x1000 ^ of(0x20), 0x1001 ^ of(0x21));
+        // No two of 63 processes share an entry for any of 100 pages.
+        let entries = (1..64).flat_map(|context| (0..100).map(move |page| page ^ of(context)));
+        let all: Vec<u32> = entries.collect();
+        let different: BTreeSet<u32> = all.iter().copied().collect();
+        assert_eq!(all.len(), different.len());
+    }
+}

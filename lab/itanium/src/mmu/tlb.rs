@@ -1,0 +1,439 @@
+//! A fully associative TLB whose entries are of any page size.
+
+mod index;
+
+use super::Replacement;
+use crate::ItaniumError;
+use hawkeye_sim::rng::Rng;
+use index::SlotIndex;
+
+/// A translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlbEntry {
+    /// Region id: which address space's.
+    pub rid: u32,
+    /// Number of the page in its region, in pages of its own size.
+    pub page: u64,
+    /// log2 of the page's bytes.
+    pub shift: u32,
+    /// Number of the first frame, in base pages.
+    pub frame: u32,
+    /// May be written to.
+    pub writable: bool,
+    /// Which parts of the page are there, one bit for each sub-block. All of them of entries that have none.
+    pub parts: u32,
+}
+
+impl TlbEntry {
+    /// log2 of the most sub-blocks.
+    pub const MOST_SUB_BLOCKS: u8 = 4;
+    /// Nothing is missing.
+    pub const WHOLE: u32 = u32::MAX;
+
+    /// Whether it shares an address with `start` to `end` of a region.
+    fn overlaps(&self, rid: u32, start: u64, end: u64) -> bool {
+        let first = self.page << self.shift;
+        self.rid == rid && first < end && start < first + (1 << self.shift)
+    }
+
+    /// Whether the byte is in a part that is there, in a TLB with 2^order sub-blocks. It is in the page.
+    fn holds(&self, offset: u64, order: u8) -> bool {
+        self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
+    }
+
+    /// Number of the part of a byte.
+    fn part_of(&self, offset: u64, order: u8) -> u64 {
+        offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
+    }
+
+    /// Without the parts beside that of a byte.
+    #[must_use]
+    pub fn only(self, offset: u64, order: u8) -> Self {
+        match self.parts {
+            Self::WHOLE => self,
+            parts => Self {
+                parts: parts & 1 << self.part_of(offset, order),
+                ..self
+            },
+        }
+    }
+
+    /// The parts that are there, as entries without sub-blocks.
+    pub fn pages(&self, order: u8) -> Vec<Self> {
+        if self.parts == Self::WHOLE {
+            return vec![*self];
+        }
+        let there = (0..1u32 << order).filter(|part| self.parts >> part & 1 != 0);
+        let page = |part: u32| Self {
+            page: (self.page << order) + u64::from(part),
+            shift: self.shift - u32::from(order),
+            frame: self.frame + part,
+            parts: Self::WHOLE,
+            ..*self
+        };
+        there.map(page).collect()
+    }
+}
+
+/// The entries.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    entries: Vec<Option<TlbEntry>>,
+    /// When each was inserted, or with LRU, last used.
+    stamps: Vec<u64>,
+    /// Used since all were.
+    referenced: Vec<bool>,
+    /// Unused places.
+    free: Vec<u8>,
+    index: SlotIndex,
+    /// How many entries there are of each size.
+    sizes: [u16; u64::BITS as usize],
+    /// Sizes of which there are any.
+    present: u64,
+    replacement: Replacement,
+    clock: u64,
+    rng: Rng,
+    /// The first places are pinned.
+    pinned: usize,
+    sub_block_order: u8,
+}
+
+impl Tlb {
+    /// Empty, with 1 to 255 entries. The seed is for random replacement.
+    pub fn new(entries: u32, replacement: Replacement, seed: u64) -> Self {
+        let count = entries as usize;
+        Self {
+            entries: vec![None; count],
+            stamps: vec![0; count],
+            referenced: vec![false; count],
+            free: (0..count).rev().map(|place| place as u8).collect(),
+            index: SlotIndex::new(),
+            sizes: [0; u64::BITS as usize],
+            present: 0,
+            replacement,
+            clock: 0,
+            rng: Rng::new(seed, 0x71b),
+            pinned: 0,
+            sub_block_order: 0,
+        }
+    }
+
+    /// The same with 2^order sub-blocks in entries that are made for them.
+    #[must_use]
+    pub fn with_sub_blocks(self, order: u8) -> Self {
+        Self {
+            sub_block_order: order,
+            ..self
+        }
+    }
+
+    /// The entry of an address, which is used by that.
+    #[inline]
+    pub fn lookup(&mut self, rid: u32, offset: u64) -> Option<TlbEntry> {
+        let mut sizes = self.present;
+        while sizes != 0 {
+            let shift = sizes.trailing_zeros();
+            sizes &= sizes - 1;
+            let page = offset >> shift;
+            let entries = &self.entries;
+            let order = self.sub_block_order;
+            let same = |place: u8| {
+                let entry = entries.get(usize::from(place)).and_then(Option::as_ref);
+                entry.is_some_and(|e| {
+                    e.page == page && e.shift == shift && e.rid == rid && e.holds(offset, order)
+                })
+            };
+            if let Some(found) = self.index.find(rid, page, shift, same) {
+                let place = usize::from(found);
+                self.use_place(place);
+                return self.entries[place];
+            }
+        }
+        None
+    }
+
+    /// Puts an entry in; if there is no room, another one goes. No entry may overlap it: real processors stop with a
+    /// machine check.
+    pub fn insert(&mut self, entry: TlbEntry) {
+        debug_assert!(!self.overlapped(&entry), "{entry:?} overlaps");
+        let place = match self.free.pop() {
+            Some(place) => usize::from(place),
+            None => {
+                let victim = self.victim();
+                self.remove(victim);
+                victim
+            }
+        };
+        self.put(place, entry);
+    }
+
+    /// Puts in what a miss has brought, for a byte that is in it. Parts of a block join those that are here already, if they lie in
+    /// memory and may be written to as they do; else the part that was missed gets an entry of its own.
+    pub fn fill(&mut self, mut entry: TlbEntry, offset: u64) {
+        if entry.parts == TlbEntry::WHOLE {
+            return self.insert(entry);
+        }
+        let order = self.sub_block_order;
+        for page in entry.pages(order) {
+            let start = page.page << page.shift;
+            if self.place_of(page.rid, page.page, page.shift).is_some() {
+                entry.parts &= !(1 << entry.part_of(start, order));
+            }
+        }
+        let place = self.place_of(entry.rid, entry.page, entry.shift);
+        let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
+        let Some((place, block)) = place.zip(block) else {
+            return self.insert(entry);
+        };
+        if (block.frame, block.writable) == (entry.frame, entry.writable) {
+            block.parts |= entry.parts;
+            self.use_place(place);
+        } else if let Some(part) = entry.only(offset, order).pages(order).first() {
+            self.insert(*part);
+        }
+    }
+
+    /// Where the entry of a page of this size is, whichever of its parts are there.
+    fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
+        let same = |place: u8| {
+            let entry = self.entries.get(usize::from(place));
+            let entry = entry.and_then(Option::as_ref);
+            entry.is_some_and(|e| (e.rid, e.page, e.shift) == (rid, page, shift))
+        };
+        self.index.find(rid, page, shift, same).map(usize::from)
+    }
+
+    fn use_place(&mut self, place: usize) {
+        self.referenced[place] = true;
+        if self.replacement == Replacement::Lru {
+            self.clock += 1;
+            self.stamps[place] = self.clock;
+        }
+    }
+
+    /// Whether another entry is for some of its bytes.
+    fn overlapped(&self, entry: &TlbEntry) -> bool {
+        let order = self.sub_block_order;
+        let start = entry.page << entry.shift;
+        let around = self.entries();
+        let mut around = around
+            .filter(|(other, _)| other.overlaps(entry.rid, start, start + (1 << entry.shift)));
+        around.any(|(other, _)| {
+            let (own, others) = (entry.pages(order), other.pages(order));
+            own.iter().any(|own| {
+                let start = own.page << own.shift;
+                let end = start + (1 << own.shift);
+                others
+                    .iter()
+                    .any(|other| other.overlaps(own.rid, start, end))
+            })
+        })
+    }
+
+    /// The order, over base pages of 2^shift bytes, of the smallest aligned page around one of an address that something in the TLB is for as
+    /// well. None if there is nothing of this region in it.
+    pub fn nearest(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
+        let page = offset >> shift;
+        let entries = self.entries.iter().flatten().filter(|e| e.rid == rid);
+        let orders = entries.map(|entry| {
+            let first = entry.page << entry.shift >> shift;
+            u64::BITS - (page ^ first).leading_zeros()
+        });
+        orders.min()
+    }
+
+    /// Puts in an entry that never goes.
+    ///
+    /// # Errors
+    /// Others have been used before, or there would be too few left.
+    pub fn pin(&mut self, entry: TlbEntry) -> Result<(), ItaniumError> {
+        let unused = self.free.len() + self.pinned == self.entries.len();
+        match self.free.pop().filter(|_| unused && self.free.len() >= 4) {
+            Some(place) => {
+                self.put(place.into(), entry);
+                self.pinned += 1;
+                Ok(())
+            }
+            None => Err(ItaniumError::Setup {
+                what: "the number of pinned TLB entries",
+                allowed: "at least 4 under that of all, and set before others are used",
+            }),
+        }
+    }
+
+    /// Drops the entries of a range of a region.
+    pub fn purge(&mut self, rid: u32, start: u64, end: u64) {
+        for place in self.pinned..self.entries.len() {
+            let entry = self.entries.get(place).and_then(Option::as_ref);
+            if entry.is_some_and(|entry| entry.overlaps(rid, start, end)) {
+                self.remove(place);
+                self.free.push(place as u8);
+            }
+        }
+    }
+
+    /// What is in it, and whether it is pinned.
+    pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, bool)> {
+        let places = self.entries.iter().enumerate();
+        places.filter_map(|(place, entry)| Some(((*entry)?, place < self.pinned)))
+    }
+
+    /// The place that makes room, when none is free.
+    fn victim(&mut self) -> usize {
+        let first = self.pinned;
+        match self.replacement {
+            Replacement::Lru | Replacement::Fifo => {
+                let stamps = self.stamps[first..].iter().enumerate();
+                let oldest = stamps.min_by_key(|(_, stamp)| **stamp);
+                first + oldest.map_or(0, |(place, _)| place)
+            }
+            Replacement::Random => {
+                first + self.rng.below((self.entries.len() - first) as u64) as usize
+            }
+            Replacement::NotRecentlyUsed => {
+                let unused = self.referenced[first..].iter().position(|used| !used);
+                if unused.is_none() {
+                    self.referenced.fill(false);
+                }
+                first + unused.unwrap_or(0)
+            }
+        }
+    }
+
+    fn put(&mut self, place: usize, entry: TlbEntry) {
+        self.clock += 1;
+        self.index
+            .add(entry.rid, entry.page, entry.shift, place as u8);
+        let size = &mut self.sizes[entry.shift as usize];
+        *size += 1;
+        self.present |= 1 << entry.shift;
+        self.entries[place] = Some(entry);
+        self.stamps[place] = self.clock;
+        self.referenced[place] = true;
+    }
+
+    fn remove(&mut self, place: usize) {
+        let Some(entry) = self.entries[place].take() else {
+            return;
+        };
+        self.index
+            .remove(entry.rid, entry.page, entry.shift, place as u8);
+        let size = &mut self.sizes[entry.shift as usize];
+        *size -= 1;
+        if *size == 0 {
+            self.present &= !(1 << entry.shift);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(page: u64, shift: u32) -> TlbEntry {
+        TlbEntry {
+            rid: 1,
+            page,
+            shift,
+            frame: 0,
+            writable: true,
+            parts: TlbEntry::WHOLE,
+        }
+    }
+
+    /// Which of four pages goes, after they were inserted in order and the first and then the third were used.
+    fn replaced(replacement: Replacement) -> u64 {
+        let mut tlb = Tlb::new(4, replacement, 1);
+        for page in 0..4 {
+            tlb.insert(entry(page, 14));
+        }
+        for page in [0, 2] {
+            assert!(tlb.lookup(1, page << 14).is_some());
+        }
+        tlb.insert(entry(4, 14));
+        let here: Vec<u64> = tlb.entries().map(|(entry, _)| entry.page).collect();
+        (0..4).find(|page| !here.contains(page)).unwrap()
+    }
+
+    #[test]
+    fn who_makes_room_is_the_replacements_choice() {
+        assert_eq!(replaced(Replacement::Lru), 1);
+        assert_eq!(replaced(Replacement::Fifo), 0);
+        // All have been used: none of them counts any more, and the first goes.
+        assert_eq!(replaced(Replacement::NotRecentlyUsed), 0);
+        assert!(replaced(Replacement::Random) < 4);
+    }
+
+    #[test]
+    fn what_was_not_used_since_all_were_goes_first() {
+        let mut tlb = Tlb::new(4, Replacement::NotRecentlyUsed, 1);
+        for page in 0..5 {
+            tlb.insert(entry(page, 14));
+        }
+        // The fifth took the first one's place; of the others, only the second is used.
+        assert!(tlb.lookup(1, 1 << 14).is_some());
+        tlb.insert(entry(5, 14));
+        assert!(tlb.lookup(1, 2 << 14).is_none());
+        assert!(tlb.lookup(1, 1 << 14).is_some());
+    }
+
+    #[test]
+    fn pinned_entries_stay() {
+        for replacement in [
+            Replacement::Lru,
+            Replacement::NotRecentlyUsed,
+            Replacement::Fifo,
+            Replacement::Random,
+        ] {
+            let mut tlb = Tlb::new(8, replacement, 1);
+            for page in 0..4 {
+                tlb.pin(entry(page, 20)).unwrap();
+            }
+            assert!(tlb.pin(entry(4, 20)).is_err());
+            for page in 0..100 {
+                tlb.insert(entry(1000 + page, 14));
+            }
+            tlb.purge(1, 0, u64::MAX);
+            let left: Vec<_> = tlb.entries().collect();
+            assert_eq!(left.len(), 4);
+            assert!(left.iter().all(|(_, pinned)| *pinned));
+            assert!(tlb.lookup(1, 3 << 20 | 0xfffff).is_some());
+        }
+    }
+
+    proptest! {
+        /// Against a list of ranges in order of use.
+        #[test]
+        fn pages_of_many_sizes(
+            steps in proptest::collection::vec((0u32..2, 0u64..1 << 24, 0usize..6, 0u8..9), 1..400),
+        ) {
+            const SHIFTS: [u32; 6] = [12, 13, 14, 16, 18, 20];
+            let mut tlb = Tlb::new(6, Replacement::Lru, 1);
+            let mut plain: Vec<(u32, u64, u64)> = Vec::new();
+            for (rid, offset, size, what) in steps {
+                let shift = SHIFTS[size];
+                let (start, end) = (offset >> shift << shift, ((offset >> shift) + 1) << shift);
+                if what == 0 {
+                    tlb.purge(rid, start, end);
+                    plain.retain(|(r, s, e)| *r != rid || *e <= start || end <= *s);
+                    continue;
+                }
+                let place = plain.iter().position(|(r, s, e)| *r == rid && (*s..*e).contains(&offset));
+                let found = tlb.lookup(rid, offset);
+                prop_assert_eq!(found.is_some(), place.is_some());
+                if let (Some(place), Some(found)) = (place, found) {
+                    let used = plain.remove(place);
+                    prop_assert_eq!(used.1, found.page << found.shift);
+                    plain.push(used);
+                } else if plain.iter().all(|(r, s, e)| *r != rid || *e <= start || end <= *s) {
+                    tlb.insert(TlbEntry { rid, ..entry(offset >> shift, shift) });
+                    if plain.len() == 6 {
+                        plain.remove(0);
+                    }
+                    plain.push((rid, start, end));
+                }
+            }
+        }
+    }
+}

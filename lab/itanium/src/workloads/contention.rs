@@ -1,0 +1,56 @@
+//! High contention (thesis, section 4.3.3 and figure 4.5).
+
+use super::{Event, Sink, Touch, allocate};
+use crate::ItaniumError;
+use serde::Serialize;
+
+/// The page size that the program has in its code.
+const PAGE_BYTES: u64 = 16384;
+
+/// Processes that take turns; each goes over a few neighbouring pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Contention {
+    /// Processes.
+    pub processes: u32,
+    /// Pages of 16 KiB of each.
+    pub pages: u32,
+    /// Rounds over its pages in one turn. The thesis does not say how long a turn is.
+    pub rounds: u32,
+    /// Turns of each.
+    pub turns: u32,
+}
+
+impl Contention {
+    /// So many processes over 160 KiB each.
+    pub const fn of(processes: u32) -> Self {
+        Self {
+            processes,
+            pages: 10,
+            rounds: 10,
+            turns: 100,
+        }
+    }
+
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+        let bytes = u64::from(self.pages) * PAGE_BYTES;
+        for process in 0..self.processes {
+            allocate(process, 0, bytes, sink)?;
+        }
+        sink(Event::Measure)?;
+        for _ in 0..self.turns {
+            for process in 0..self.processes {
+                for touch in 0..self.rounds * self.pages {
+                    sink(Event::Touch(Touch {
+                        process,
+                        mapping: 0,
+                        offset: u64::from(touch % self.pages) * PAGE_BYTES,
+                        write: true,
+                        references: 1,
+                        useful_cycles: 1,
+                    }))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

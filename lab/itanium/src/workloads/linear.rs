@@ -1,0 +1,52 @@
+//! Linear access (thesis, section 4.3.2).
+
+use super::{Event, Sink, Touch};
+use crate::ItaniumError;
+use crate::address::REGION_BITS;
+use crate::kernel::Backing;
+use serde::Serialize;
+
+/// One walk over memory that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Linear {
+    /// How much memory.
+    pub bytes: u64,
+    /// From one touch to the next.
+    pub stride_bytes: u32,
+}
+
+impl Linear {
+    /// A GiB, a touch for each 16 KiB.
+    pub const THESIS: Self = Self {
+        bytes: 1 << 30,
+        stride_bytes: 16384,
+    };
+    /// Chosen: on a GiB, so that the walk begins where a page of the linear table does, as the thesis' sum has it (32 nested faults).
+    const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
+
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+        sink(Event::Map {
+            process: 0,
+            mapping: 0,
+            bytes: self.bytes,
+            at: Some(Self::ADDRESS),
+            backing: Backing::Anonymous,
+        })?;
+        sink(Event::Lock {
+            process: 0,
+            mapping: 0,
+        })?;
+        sink(Event::Measure)?;
+        for offset in (0..self.bytes).step_by(self.stride_bytes.max(1) as usize) {
+            sink(Event::Touch(Touch {
+                process: 0,
+                mapping: 0,
+                offset,
+                write: false,
+                references: 1,
+                useful_cycles: 0,
+            }))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Sparse access (thesis, section 4.3.1 and figure 4.1).
+
+use super::{Event, Sink, Touch};
+use crate::ItaniumError;
+use crate::kernel::Backing;
+use serde::Serialize;
+
+/// The page size that the program has in its code.
+const PAGE_BYTES: u64 = 16384;
+/// From one area to the next.
+const STRIDE_BYTES: u64 = 0x200_0000;
+
+/// A page every 32 MiB, all of them touched in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sparse {
+    /// How often.
+    pub loops: u32,
+    /// Pages.
+    pub areas: u32,
+    /// Each area begins one page further off its multiple of 32 MiB than the one before.
+    pub perturbed: bool,
+}
+
+impl Sparse {
+    /// As in figure 4.1.
+    pub const THESIS: Self = Self {
+        loops: 3,
+        areas: 512,
+        perturbed: true,
+    };
+
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+        for area in 0..self.areas {
+            let off = if self.perturbed { PAGE_BYTES } else { 0 };
+            let address = u64::from(area) * (STRIDE_BYTES + off);
+            sink(Event::Map {
+                process: 0,
+                mapping: area,
+                bytes: PAGE_BYTES,
+                // Address 0 is no address to `mmap`.
+                at: (area > 0).then_some(address),
+                backing: Backing::Anonymous,
+            })?;
+        }
+        for _ in 0..self.loops {
+            for area in 0..self.areas {
+                sink(Event::Touch(Touch {
+                    process: 0,
+                    mapping: area,
+                    offset: 0,
+                    write: true,
+                    references: 1,
+                    useful_cycles: 0,
+                }))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Matrix transposition (thesis, section 6.2.1 and figure 6.2).
+
+use super::{Event, Sink, Touch};
+use crate::ItaniumError;
+use crate::kernel::Backing;
+use serde::Serialize;
+
+/// A matrix element; the thesis does not say of how many bytes.
+const ELEMENT_BYTES: u64 = 8;
+
+/// `a[j][i] = b[i][j]`, row by row of `b`, for larger and larger matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Transpose {
+    /// Rows and columns of the first pair; each is so much larger than the one before.
+    pub step: u32,
+    /// Pairs of matrices.
+    pub pairs: u32,
+}
+
+impl Transpose {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+        for pair in 1..=self.pairs {
+            let dimension = u64::from(self.step * pair);
+            let bytes = dimension * dimension * ELEMENT_BYTES;
+            for mapping in [0, 1] {
+                sink(Event::Map {
+                    process: 0,
+                    mapping,
+                    bytes,
+                    at: None,
+                    backing: Backing::Anonymous,
+                })?;
+            }
+            for i in 0..dimension {
+                for j in 0..dimension {
+                    for (mapping, element, write) in
+                        [(1, i * dimension + j, false), (0, j * dimension + i, true)]
+                    {
+                        sink(Event::Touch(Touch {
+                            process: 0,
+                            mapping,
+                            offset: element * ELEMENT_BYTES,
+                            write,
+                            references: 1,
+                            useful_cycles: 1,
+                        }))?;
+                    }
+                }
+            }
+            for mapping in [0, 1] {
+                sink(Event::Unmap {
+                    process: 0,
+                    mapping,
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! How the thesis sorts them (section 2.4).
+
+use super::*;
+use hawkeye_itanium::kernel::policies::{
+    ApproxOnline, Asap, Class, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro,
+    PageReservation, Solaris, Winwood,
+};
+use hawkeye_itanium::workloads::{Vortex, Workload};
+use hawkeye_itanium::{Figures, simulate};
+
+fn all() -> Vec<Policy> {
+    let daemon = Some(Irix::default().daemon);
+    vec![
+        Policy::HugeTlb(HugeTlb {
+            order: 2,
+            pages: 640,
+        }),
+        Policy::Winwood(Winwood {
+            order: 2,
+            pages: 640,
+        }),
+        Policy::Solaris(Solaris),
+        Policy::Cover(Cover),
+        Policy::HpUx(HpUx::default()),
+        Policy::Irix(Irix::default()),
+        Policy::Navarro(Navarro {
+            limit: None,
+            daemon,
+        }),
+        Policy::Asap(Asap),
+        Policy::ApproxOnline(ApproxOnline { misses_per_page: 1 }),
+        Policy::HalfReferenced(HalfReferenced {
+            order: 2,
+            references: 100_000,
+        }),
+        Policy::PageReservation(PageReservation { order: 4 }),
+    ]
+}
+
+fn churning(policy: Policy) -> Figures {
+    let workload = Workload::Vortex(Vortex {
+        accesses: 20_000,
+        reallocated_per_million: 5000.0,
+        ..Vortex::THESIS
+    });
+    let mut setup = setup(policy);
+    setup.advice = advice(0, 64 * KIB);
+    setup.processor.sub_block_order = 4;
+    simulate(&setup, &workload, 1).unwrap()
+}
+
+#[test]
+fn only_dynamic_policies_copy() {
+    for policy in all() {
+        let figures = churning(policy);
+        let copied = figures.copied_bytes > 0;
+        let class = policy.rules().class();
+        assert!(!copied || class == Class::Dynamic, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same() {
+    for policy in all() {
+        assert_eq!(churning(policy), churning(policy), "{policy:?}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Navarro's reservations.
+
+use super::*;
+use hawkeye_itanium::kernel::policies::Navarro;
+
+const NAVARRO: Policy = Policy::Navarro(Navarro {
+    limit: None,
+    daemon: None,
+});
+
+#[test]
+fn pages_get_their_places_and_grow_size_by_size() {
+    let (mut machine, process) = machine(NAVARRO, |_| ());
+    map(&mut machine, process, Some(AT), MIB);
+    write(&mut machine, process, [AT + 5 * PAGE].into_iter());
+    let there = frame(&machine, process, AT + 5 * PAGE);
+    assert_eq!(there % 64, 5);
+    write(&mut machine, process, pages(AT + 4 * PAGE, 4 * PAGE));
+    assert_eq!(order(&machine, process, AT + 5 * PAGE), Some(2));
+    assert_eq!(frame(&machine, process, AT + 5 * PAGE), there);
+    write(&mut machine, process, pages(AT, 16 * PAGE));
+    assert_eq!(order(&machine, process, AT), Some(4));
+    write(&mut machine, process, pages(AT, MIB));
+    assert_eq!(order(&machine, process, AT), Some(6));
+    let counters = machine.counters();
+    assert_eq!((counters.copied_bytes, counters.page_faults), (0, 64));
+}
+
+#[test]
+fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
+    let (mut machine, process) = machine(NAVARRO, |_| ());
+    map(&mut machine, process, Some(AT + 4 * PAGE), 16 * PAGE);
+    // The largest page around this one that is in the mapping has four.
+    write(&mut machine, process, [AT + 17 * PAGE].into_iter());
+    write(&mut machine, process, pages(AT + 16 * PAGE, 4 * PAGE));
+    assert_eq!(order(&machine, process, AT + 16 * PAGE), Some(2));
+    let limited = Policy::Navarro(Navarro {
+        limit: Some(2),
+        daemon: None,
+    });
+    let (mut machine, process) = super::machine(limited, |_| ());
+    map(&mut machine, process, Some(AT), 16 * PAGE);
+    write(&mut machine, process, pages(AT, 16 * PAGE));
+    // They lie one after the other in empty memory; but pages grow no larger than what was reserved.
+    assert_eq!(machine.kernel().statistics().promoted.of(2), 4);
+    assert_eq!(order(&machine, process, AT), Some(2));
+}
+
+#[test]
+fn the_oldest_reservation_makes_room() {
+    let (mut machine, process) = machine(NAVARRO, |setup| setup.kernel.memory_bytes = 16 * MIB);
+    let area = |number: u64| AT + number * 4 * MIB;
+    for number in 0..4 {
+        map(&mut machine, process, Some(area(number)), 4 * MIB);
+    }
+    // Three get 4 MiB each; of the rest tables have a page, so the fourth gets 1 MiB, three times.
+    write(&mut machine, process, (0..3).map(area));
+    let fourth = area(3);
+    write(&mut machine, process, (0..3).map(|mib| fourth + mib * MIB));
+    assert_eq!(machine.kernel().statistics().given_up, 0);
+    // The first one is used again, so the second goes.
+    write(
+        &mut machine,
+        process,
+        [area(0) + PAGE, fourth + 3 * MIB].into_iter(),
+    );
+    assert_eq!(machine.kernel().statistics().given_up, 1);
+    assert_eq!(frame(&machine, process, fourth + 3 * MIB) % 64, 0);
+    write(&mut machine, process, pages(area(0), 4 * MIB));
+    assert_eq!(order(&machine, process, area(0)), Some(8));
+}
+
+#[test]
+fn calls_give_reservations_up() {
+    let (mut machine, process) = machine(NAVARRO, |_| ());
+    let free = machine.kernel().free_frames();
+    map(&mut machine, process, Some(AT), MIB);
+    write(&mut machine, process, [AT].into_iter());
+    assert_eq!(machine.kernel().free_frames(), free - 64 - 1);
+    machine.munmap(process, AT + MIB - PAGE, PAGE).unwrap();
+    machine.check().unwrap();
+    // The page and its table.
+    assert_eq!(machine.kernel().free_frames(), free - 2);
+    write(&mut machine, process, [AT + 8 * PAGE].into_iter());
+    machine.exit(process).unwrap();
+    machine.check().unwrap();
+    assert_eq!(machine.kernel().free_frames(), free);
+}
+
+#[test]
+fn a_copy_on_write_leaves_its_place() {
+    let (mut machine, process) = machine(NAVARRO, |_| ());
+    map(&mut machine, process, Some(AT), 4 * PAGE);
+    write(&mut machine, process, pages(AT, 3 * PAGE));
+    let child = machine.fork(process).unwrap();
+    write(&mut machine, process, [AT + PAGE].into_iter());
+    machine.exit(child).unwrap();
+    write(&mut machine, process, pages(AT, 4 * PAGE));
+    assert_eq!(order(&machine, process, AT), Some(0));
+    machine.munmap(process, AT, 4 * PAGE).unwrap();
+    machine.check().unwrap();
+}

@@ -1,0 +1,126 @@
+//! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", 2014).
+
+use crate::bits::PageBits;
+use rand_core::RngCore;
+use rand_core::impls::fill_bytes_via_next;
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A stream of its own for each pair of seeds.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut mixed = Self(stream);
+        Self(seed ^ mixed.next())
+    }
+
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number under `bound`, all equally likely (to within `bound / 2^64`); 0 for a bound of 0.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number of 0-1, all equally likely.
+    pub fn share(&mut self) -> f64 {
+        const STEPS: f64 = (1u64 << 53) as f64;
+        (self.next() >> 11) as f64 / STEPS
+    }
+
+    /// True with this probability (0-1).
+    pub fn chance(&mut self, probability: f64) -> bool {
+        const STEPS: f64 = (1u64 << 53) as f64;
+        ((self.next() >> 11) as f64) < probability * STEPS
+    }
+}
+
+impl Rng {
+    /// Keeps each page of a set with this probability.
+    pub fn thin(&mut self, pages: &mut PageBits, probability: f64) {
+        if probability >= 1.0 {
+            return;
+        }
+        let found = *pages;
+        *pages = PageBits::EMPTY;
+        if probability <= 0.0 {
+            return;
+        }
+        // Pages up to the next one that stays: few random numbers where few stay.
+        let log = (-probability).ln_1p();
+        let mut skip = self.gap(log);
+        for (first, count) in found.each_run() {
+            let count = u64::from(count);
+            while skip < count {
+                pages.insert(first + skip as u16);
+                skip = skip.saturating_add(1).saturating_add(self.gap(log));
+            }
+            skip -= count;
+        }
+    }
+
+    fn gap(&mut self, log: f64) -> u64 {
+        const STEPS: f64 = (1u64 << 53) as f64;
+        let uniform = ((self.next() >> 11) as f64 + 0.5) / STEPS;
+        (uniform.ln() / log) as u64
+    }
+}
+
+/// For distributions of other crates.
+impl RngCore for Rng {
+    fn next_u32(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.next()
+    }
+
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        fill_bytes_via_next(self, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chances_come_out_as_often_as_they_should() {
+        let mut rng = Rng::new(1, 2);
+        let hits = (0..100_000).filter(|_| rng.chance(0.3)).count();
+        assert!((29_500..30_500).contains(&hits), "{hits}");
+        assert!((0..1000).all(|_| rng.chance(1.0) && !rng.chance(0.0)));
+    }
+
+    #[test]
+    fn as_many_pages_stay_as_should_and_none_is_added() {
+        let mut rng = Rng::new(3, 4);
+        let found = PageBits::range(3, 300).or(PageBits::range(400, 100));
+        for (chance, expected) in [(0.0, 0.0), (0.01, 4.0), (0.5, 200.0), (1.0, 400.0)] {
+            let mut sum = 0.0;
+            for _ in 0..1000 {
+                let mut pages = found;
+                rng.thin(&mut pages, chance);
+                assert!(pages.within(found));
+                sum += f64::from(pages.count()) / 1000.0;
+            }
+            assert!((sum - expected).abs() <= 0.05 * expected, "{sum}");
+        }
+    }
+
+    #[test]
+    fn streams_differ() {
+        assert_ne!(Rng::new(1, 1).next(), Rng::new(1, 2).next());
+        assert_ne!(Rng::new(1, 1).next(), Rng::new(2, 1).next());
+    }
+}

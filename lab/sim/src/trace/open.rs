@@ -1,0 +1,135 @@
+//! Traces in files.
+
+use super::detect::Format;
+use super::error::{Position, TraceError};
+use super::reader::{BadRecords, Trace};
+use super::text::failed;
+use lzma_rust2::XzReader;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+/// How much of a trace is looked at to tell its format.
+const BEGIN_BYTES: u64 = 1 << 16;
+
+/// What unpacking may take: four times the dictionary of `xz -9`.
+const MOST_XZ_KIB: u32 = 256 << 10;
+const XZ: &[u8] = b"\xfd7zXZ\0";
+/// What is known and not read: how it begins, what it is, what to do.
+const OTHERS: [(&[u8], &str, &str); 4] = [
+    (
+        b"PAR1",
+        "a Parquet file, perhaps one of our recordings",
+        "that holds coverage and no accesses: replay it with hawkeye-lab sim run --recording",
+    ),
+    (
+        b"PK\x03\x04",
+        "a zip archive, perhaps drmemtrace's own",
+        "have its text printed by drrun -t drmemtrace -indir DIRECTORY -tool view",
+    ),
+    (b"\x1f\x8b", "compressed by gzip", "unpack it with gzip -d"),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "compressed by zstd",
+        "unpack it with zstd -d",
+    ),
+];
+
+impl Trace<Box<dyn BufRead>> {
+    /// Opens a file, of whatever format, compressed by xz or not.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be opened or read, or is no trace that can be: see [`TraceError`].
+    pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
+        let file = File::open(path).map_err(|source| TraceError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        Self::detect(&name.to_string_lossy(), BufReader::new(file), bad)
+    }
+
+    /// The same of any input that is called so.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn detect(
+        name: &str,
+        input: impl BufRead + 'static,
+        bad: BadRecords,
+    ) -> Result<Self, TraceError> {
+        let (begin, input) = look_at(input)?;
+        if !begin.starts_with(XZ) {
+            return detected(name, &begin, input, bad);
+        }
+        let (begin, input) = look_at(BufReader::new(XzReader::new_mem_limit(
+            input,
+            true,
+            MOST_XZ_KIB,
+        )))?;
+        detected(name, &begin, input, bad)
+    }
+}
+
+fn detected(
+    name: &str,
+    begin: &[u8],
+    input: impl BufRead + 'static,
+    bad: BadRecords,
+) -> Result<Trace<Box<dyn BufRead>>, TraceError> {
+    if let Some((_, what, instead)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
+        return Err(TraceError::Unsupported {
+            name: name.to_owned(),
+            what,
+            instead,
+        });
+    }
+    match Format::detect(name, begin) {
+        Some(format) => Ok(Trace::new(format, Box::new(input), bad)),
+        None => Err(TraceError::Unknown {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// The begin of some input, and all of it.
+fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>), TraceError> {
+    let mut begin = Vec::new();
+    let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
+    let error = match read {
+        Err(error) if begin.is_empty() => return Err(failed(Position::Byte(0), error)),
+        read => read.err(),
+    };
+    let rest = Rest { error, input };
+    Ok((begin.clone(), Cursor::new(begin).chain(rest)))
+}
+
+/// Input after its begin; what went wrong while that was looked at comes first.
+struct Rest<R> {
+    error: Option<io::Error>,
+    input: R,
+}
+
+impl<R: BufRead> Read for Rest<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.input.read(into),
+        }
+    }
+}
+
+impl<R: BufRead> BufRead for Rest<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.input.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.input.consume(bytes);
+    }
+}

@@ -1,0 +1,181 @@
+//! Many allocations of one size, as an allocator's large ones: each mapped by itself, a part of it used, at random.
+
+use super::AccessArgs;
+use super::pace::{Pace, Turn};
+use crate::console::Console;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, Pages, Protection};
+use crate::process::ready;
+use crate::protocol::{Event, WrongWord};
+use crate::rng::{Rng, mix};
+use std::time::{Duration, Instant};
+
+/// Options of `blocks`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BlocksArgs {
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+    /// Size of a block in KiB, a multiple of 4: 132 is what glibc's malloc maps for 128 KiB.
+    #[arg(long, default_value_t = 132, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub block_kib: u64,
+    /// How much of each is used, from its begin, in KiB, a multiple of 4.
+    #[arg(long, default_value_t = 132, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub used_kib: u64,
+    /// End each block with a page that can't be accessed, so that no two are one mapping.
+    #[arg(long)]
+    pub guards: bool,
+    /// Map all of them before the first is filled.
+    #[arg(long)]
+    pub fill_late: bool,
+    /// Unmap so many per cent of them once all are filled, at random.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
+    pub free_percent: u8,
+    /// Replace so many of them by new ones each second, at random.
+    #[arg(long, default_value_t = 0.0)]
+    pub renew_per_s: f64,
+}
+
+/// Blocks in use.
+struct Blocks<'a> {
+    args: &'a BlocksArgs,
+    blocks: Vec<Mapping>,
+    used_bytes: usize,
+    rng: Rng,
+}
+
+impl<'a> Blocks<'a> {
+    /// Maps and fills; how long filling took in all.
+    fn new(args: &'a BlocksArgs) -> Result<(Self, Duration), WorkloadError> {
+        let whole = |kib: u64| (kib << 10) as usize;
+        let (block, used_bytes) = (whole(args.block_kib), whole(args.used_kib));
+        if block % PAGE != 0 || used_bytes % PAGE != 0 || used_bytes > block {
+            let message =
+                "--block-kib and --used-kib are multiples of 4, and no more is used than there is";
+            return Err(WorkloadError::Usage(message.to_owned()));
+        }
+        let count = (args.access.mib << 20) as usize / block;
+        let mut this = Self {
+            args,
+            blocks: Vec::with_capacity(count.max(1)),
+            used_bytes,
+            rng: Rng::new(args.access.seed, 0),
+        };
+        let mut filling = Duration::ZERO;
+        for _ in 0..count.max(1) {
+            let mut mapping = this.map()?;
+            if !args.fill_late {
+                filling += this.fill(&mut mapping);
+            }
+            this.blocks.push(mapping);
+        }
+        if args.fill_late {
+            let mut blocks = std::mem::take(&mut this.blocks);
+            filling += blocks.iter_mut().map(|block| this.fill(block)).sum();
+            this.blocks = blocks;
+        }
+        let keep = this.blocks.len() * usize::from(100 - args.free_percent) / 100;
+        while this.blocks.len() > keep.max(1) {
+            let gone = this.rng.below(this.blocks.len());
+            this.blocks.swap_remove(gone);
+        }
+        Ok((this, filling))
+    }
+
+    fn map(&self) -> Result<Mapping, WorkloadError> {
+        let block = (self.args.block_kib << 10) as usize;
+        let guard = if self.args.guards { PAGE } else { 0 };
+        let mut mapping = Mapping::plain(block + guard)?;
+        if guard > 0 {
+            mapping.protect(block, guard, Protection::Nothing)?;
+        }
+        if self.args.access.pages == Pages::Huge {
+            mapping.want_huge(block)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Writes a word into each page that is used.
+    fn fill(&self, mapping: &mut Mapping) -> Duration {
+        let begun = Instant::now();
+        for offset in (0..self.used_bytes).step_by(PAGE) {
+            mapping.write(offset, stamp(mapping, offset));
+        }
+        begun.elapsed()
+    }
+
+    /// Makes `count` reads of random words.
+    fn read(&mut self, count: usize) {
+        let mut rng = self.rng.clone();
+        let words = self.used_bytes / 8;
+        for _ in 0..count {
+            let block = rng.below(self.blocks.len());
+            let word = rng.below(words);
+            if let Some(block) = self.blocks.get(block) {
+                block.read(word * 8);
+            }
+        }
+        self.rng = rng;
+    }
+
+    /// Replaces one by a new one.
+    fn renew(&mut self) -> Result<(), WorkloadError> {
+        let index = self.rng.below(self.blocks.len());
+        drop(self.blocks.swap_remove(index));
+        let mut mapping = self.map()?;
+        self.fill(&mut mapping);
+        self.blocks.push(mapping);
+        Ok(())
+    }
+
+    /// Checks every page that is used.
+    fn verify(&self) -> Result<(), WorkloadError> {
+        for block in &self.blocks {
+            for offset in (0..self.used_bytes).step_by(PAGE) {
+                let (expected, found) = (stamp(block, offset), block.read(offset));
+                if found != expected {
+                    return Err(WorkloadError::Wrong(WrongWord {
+                        address: block.start() + offset as u64,
+                        expected,
+                        found,
+                        found_again: block.read(offset),
+                        thread: 0,
+                        during: "reading".into(),
+                        in_child: false,
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stamp(block: &Mapping, offset: usize) -> u64 {
+    mix(block.start() + offset as u64) | 1
+}
+
+/// Maps, fills, reads until there is a reason to end, and verifies. How long filling took is said before it is ready.
+pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let (mut blocks, filling) = Blocks::new(args)?;
+    console.emit(&Event::Touched {
+        elapsed_s: filling.as_secs_f64(),
+        mean_ns: 0.0,
+        p99_ns: 0.0,
+        longest_ns: 0,
+    })?;
+    console.emit(&Event::Ready(ready(
+        0,
+        (blocks.blocks.len() * blocks.used_bytes) as u64,
+        0,
+    )))?;
+    let mut pace = Pace::new(&args.access);
+    let begun = Instant::now();
+    let mut renewed = 0.0;
+    while let Turn::Read(count) = pace.turn(console)? {
+        blocks.read(count);
+        while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
+            blocks.renew()?;
+            renewed += 1.0;
+        }
+    }
+    blocks.verify()
+}

@@ -1,0 +1,70 @@
+//! A pointer chase: every read's address is what the read before it found.
+
+use super::cycle::Cycle;
+use super::walk::{Area, Chooser, Layout, Walk};
+use crate::memory::Mapping;
+
+/// Bytes per node of the cycle: a cache line.
+const NODE: usize = 64;
+
+/// One cycle through each part of the memory, in random order.
+pub(super) struct Chase {
+    chooser: Chooser,
+    /// Byte offset of the current node of each part.
+    at: [usize; 2],
+}
+
+impl Chase {
+    /// Writes the cycles into memory: the first word of each node is the offset of the next.
+    pub(super) fn new(memory: &mut Mapping, layout: Layout, seed: u64) -> Self {
+        for area in [layout.cold, layout.hot] {
+            let cycle = Cycle::new(area.bytes / NODE, seed);
+            for node in 0..area.bytes / NODE {
+                let next = area.offset + cycle.next(node) * NODE;
+                memory.write(area.offset + node * NODE, next as u64);
+            }
+        }
+        let begin = |area: Area| area.offset;
+        Self {
+            chooser: Chooser::new(layout, seed),
+            at: [layout.cold, layout.hot].map(begin),
+        }
+    }
+}
+
+impl Walk for Chase {
+    fn read(&mut self, memory: &Mapping, count: usize) {
+        let at = &mut self.at[self.chooser.choose()];
+        for _ in 0..count {
+            *at = memory.read(*at) as usize;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Pages, REGION};
+
+    #[test]
+    fn the_chase_stays_in_its_part() {
+        let mut memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let half = REGION / 2;
+        let layout = Layout {
+            cold: Area {
+                offset: 0,
+                bytes: half,
+            },
+            hot: Area {
+                offset: half,
+                bytes: half,
+            },
+            hot_percent: 50,
+        };
+        let mut chase = Chase::new(&mut memory, layout, 1);
+        for _ in 0..100 {
+            chase.read(&memory, 1000);
+            assert!(chase.at[0] < half && (half..REGION).contains(&chase.at[1]));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! A permutation that needs no table.
+
+use crate::rng::{Rng, mix};
+
+/// A permutation of the numbers below `count` that is one single cycle.
+///
+/// A linear congruential generator with these constants runs through all numbers below a power of
+/// two; folding high bits into low ones before and after (an involution) keeps that and hides its
+/// regular low bits; steps that lead out of the wanted range are repeated, which takes their
+/// numbers out of the cycle.
+pub(super) struct Cycle {
+    count: usize,
+    mask: u64,
+    fold: u32,
+    increment: u64,
+}
+
+impl Cycle {
+    /// A cycle through all numbers below `count`; another one for another seed.
+    pub(super) fn new(count: usize, seed: u64) -> Self {
+        let size = count.next_power_of_two() as u64;
+        let bits = size.trailing_zeros();
+        let increment = mix(Rng::new(seed, 2).next()) | 1;
+        Self {
+            count,
+            mask: size - 1,
+            fold: bits.div_ceil(2),
+            increment,
+        }
+    }
+
+    /// The number after `number`, which must be below the count.
+    #[inline]
+    pub(super) fn next(&self, number: usize) -> usize {
+        let fold = |x: u64| {
+            if self.fold == 0 {
+                x
+            } else {
+                x ^ (x >> self.fold)
+            }
+        };
+        let mut x = number as u64;
+        loop {
+            let step = fold(x)
+                .wrapping_mul(0xd134_2543_de82_ef95)
+                .wrapping_add(self.increment);
+            x = fold(step & self.mask);
+            if (x as usize) < self.count {
+                return x as usize;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_visits_everything_once() {
+        for count in [1, 2, 3, 64, 100, 4096, 5000] {
+            let cycle = Cycle::new(count, 9);
+            let (mut at, mut steps) = (cycle.next(0), 1);
+            while at != 0 {
+                at = cycle.next(at);
+                steps += 1;
+                assert!(steps <= count, "no return to the begin of {count}");
+            }
+            assert_eq!(steps, count);
+        }
+    }
+}

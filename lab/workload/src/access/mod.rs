@@ -1,0 +1,180 @@
+//! Workloads that read memory in one pattern and say how fast.
+
+mod blocks;
+mod chase;
+mod cycle;
+mod pace;
+mod walk;
+mod zipf;
+
+use crate::console::Console;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, Pages};
+use crate::process::ready;
+use crate::protocol::Event;
+use crate::rng::mix;
+use chase::Chase;
+use pace::{Pace, Turn};
+use walk::{Area, Layout, RandomReads, Stride, Walk};
+use zipf::Zipf;
+
+pub(super) use blocks::blocks;
+
+pub use blocks::BlocksArgs;
+pub use zipf::ZipfArgs;
+
+/// Options of the workloads that read.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AccessArgs {
+    /// Memory to read, in MiB.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub mib: u64,
+    /// Size of the hot part at the highest addresses, in MiB [default: 512 for hot-spot, else 0].
+    #[arg(long)]
+    pub hot_mib: Option<u64>,
+    /// Share of the reads that goes to the hot part, in per cent.
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub hot_percent: u8,
+    /// Distance of the reads of `stride`, in bytes, a multiple of 8.
+    #[arg(long, default_value_t = 4096)]
+    pub stride_bytes: u64,
+    /// Pages to start with.
+    #[arg(long, value_enum, default_value_t = Pages::Base)]
+    pub pages: Pages,
+    /// How often to report the rate, in milliseconds.
+    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..))]
+    pub report_ms: u64,
+    /// Do not report the rate.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Wait for `go` before the first read.
+    #[arg(long)]
+    pub wait: bool,
+    /// End after so many seconds of reading, and not at the end of standard input.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// End after so many reads, and not at the end of standard input.
+    #[arg(long)]
+    pub accesses: Option<u64>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+const MIB: u64 = 1 << 20;
+const DEFAULT_HOT_MIB: u64 = 512;
+
+/// Reads between two looks at the clock: tens of microseconds to a few milliseconds.
+const BATCH: usize = 8192;
+
+pub(super) fn hot_spot(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(DEFAULT_HOT_MIB))?;
+    read(
+        RandomReads::new(layout, args.seed),
+        &memory,
+        layout,
+        args,
+        console,
+    )
+}
+
+pub(super) fn random(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
+    read(
+        RandomReads::new(layout, args.seed),
+        &memory,
+        layout,
+        args,
+        console,
+    )
+}
+
+pub(super) fn sequential(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
+    read(
+        Stride::new(layout, 8, args.seed),
+        &memory,
+        layout,
+        args,
+        console,
+    )
+}
+
+pub(super) fn stride(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let bytes = usize::try_from(args.stride_bytes).unwrap_or(0);
+    if bytes == 0 || bytes % 8 != 0 {
+        return Err(WorkloadError::Usage(
+            "--stride-bytes is not a multiple of 8".to_owned(),
+        ));
+    }
+    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
+    read(
+        Stride::new(layout, bytes, args.seed),
+        &memory,
+        layout,
+        args,
+        console,
+    )
+}
+
+pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let (mut memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
+    let walk = Chase::new(&mut memory, layout, args.seed);
+    read(walk, &memory, layout, args, console)
+}
+
+pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let access = &args.access;
+    let (memory, layout) = prepare(access, 0)?;
+    let walk = Zipf::new(&memory, args.theta, access.seed)?;
+    read(walk, &memory, layout, access, console)
+}
+
+/// Maps the memory, writes to every page of it, and marks the hot part.
+fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout), WorkloadError> {
+    if hot_mib > args.mib {
+        let message = format!(
+            "the hot part ({hot_mib} MiB) is larger than --mib {}",
+            args.mib
+        );
+        return Err(WorkloadError::Usage(message));
+    }
+    let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
+    let memory = Mapping::private(all, args.pages, |memory| {
+        for offset in (0..all).step_by(PAGE) {
+            memory.write(offset, mix(offset as u64) | 1);
+        }
+    })?;
+    let layout = Layout {
+        cold: Area {
+            offset: 0,
+            bytes: all - hot,
+        },
+        hot: Area {
+            offset: all - hot,
+            bytes: hot,
+        },
+        hot_percent: args.hot_percent,
+    };
+    Ok((memory, layout))
+}
+
+/// Reads until there is a reason to end.
+fn read(
+    mut walk: impl Walk,
+    memory: &Mapping,
+    layout: Layout,
+    args: &AccessArgs,
+    console: &mut Console,
+) -> Result<(), WorkloadError> {
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + layout.hot.offset as u64,
+    )))?;
+    let mut pace = Pace::new(args);
+    while let Turn::Read(count) = pace.turn(console)? {
+        walk.read(memory, count);
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! When to read, to report and to end.
+
+use super::{AccessArgs, BATCH};
+use crate::console::{Console, Input};
+use crate::error::WorkloadError;
+use crate::protocol::{Event, Request};
+use std::time::{Duration, Instant};
+
+/// What to do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Make so many reads, then ask again.
+    Read(usize),
+    /// End.
+    End,
+}
+
+/// Counts reads and listens to requests between them.
+#[derive(Debug)]
+pub(super) struct Pace {
+    report: Option<Duration>,
+    end_after: Option<Duration>,
+    end_at: Option<u64>,
+    running: bool,
+    /// At the first read.
+    begun: Option<Instant>,
+    /// Reads so far, with the batch that is being made.
+    accesses: u64,
+    /// Begin of the current reporting interval, and the reads before it.
+    interval: (Instant, u64),
+}
+
+impl Pace {
+    pub(super) fn new(args: &AccessArgs) -> Self {
+        Self {
+            report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
+            end_after: args
+                .seconds
+                .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
+            end_at: args.accesses,
+            running: !args.wait,
+            begun: None,
+            accesses: 0,
+            interval: (Instant::now(), 0),
+        }
+    }
+
+    /// Called between batches of reads.
+    pub(super) fn turn(&mut self, console: &mut Console) -> Result<Turn, WorkloadError> {
+        while let Some(input) = if self.running {
+            console.poll()
+        } else {
+            Some(console.next())
+        } {
+            match input {
+                Input::Request(Request::Go) if self.running => {}
+                Input::Request(Request::Go) => {
+                    self.running = true;
+                    self.interval = (Instant::now(), self.accesses);
+                }
+                Input::Request(Request::Stop) => self.running = false,
+                Input::Request(Request::Quit) => return self.end(console),
+                Input::End if self.running && self.ends_by_itself() => break,
+                Input::End => return self.end(console),
+                Input::Request(other) => console.refuse(other)?,
+                Input::Bad(bad) => console.correct(&bad)?,
+            }
+        }
+        let now = Instant::now();
+        let elapsed = now - *self.begun.get_or_insert(now);
+        let left = self
+            .end_at
+            .map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
+        if left == 0 || self.end_after.is_some_and(|end| elapsed >= end) {
+            return self.end(console);
+        }
+        let interval = now - self.interval.0;
+        if self.report.is_some_and(|report| interval >= report) {
+            let accesses_per_s = (self.accesses - self.interval.1) as f64 / interval.as_secs_f64();
+            let (elapsed_s, accesses) = (elapsed.as_secs_f64(), self.accesses);
+            console.emit(&Event::Rate {
+                elapsed_s,
+                accesses,
+                accesses_per_s,
+            })?;
+            self.interval = (now, self.accesses);
+        }
+        let count = left.min(BATCH as u64);
+        self.accesses += count;
+        Ok(Turn::Read(count as usize))
+    }
+
+    fn ends_by_itself(&self) -> bool {
+        self.end_after.is_some() || self.end_at.is_some()
+    }
+
+    fn end(&self, console: &mut Console) -> Result<Turn, WorkloadError> {
+        let elapsed_s = self
+            .begun
+            .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        console.emit(&Event::Finished {
+            elapsed_s,
+            accesses: self.accesses,
+        })?;
+        Ok(Turn::End)
+    }
+}

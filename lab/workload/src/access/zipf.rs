@@ -1,0 +1,99 @@
+//! Reads of pages whose popularity falls with their rank: the `r`-th most popular one is read in
+//! proportion to `1 / r^theta`.
+
+use super::AccessArgs;
+use super::cycle::Cycle;
+use super::walk::Walk;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, PAGE_WORDS};
+use crate::rng::Rng;
+use rand_distr::Distribution;
+
+/// Options of `zipf`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ZipfArgs {
+    /// How uneven popularity is: 0 makes all pages alike, 0.99 is YCSB's.
+    #[arg(long, default_value_t = 0.99)]
+    pub theta: f64,
+    /// Memory and duration.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// Independent reads by Zipf's law. Popular pages are no neighbours.
+pub(super) struct Zipf {
+    /// Draws ranks from 1 on.
+    ranks: rand_distr::Zipf<f64>,
+    /// Which page has which rank.
+    pages: Cycle,
+    rng: Rng,
+}
+
+impl Zipf {
+    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> Result<Self, WorkloadError> {
+        let refused = |error| WorkloadError::Usage(format!("--theta {theta}: {error}"));
+        let ranks = rand_distr::Zipf::new(memory.pages() as f64, theta).map_err(refused)?;
+        Ok(Self {
+            ranks,
+            pages: Cycle::new(memory.pages(), seed),
+            rng: Rng::new(seed, 0),
+        })
+    }
+
+    #[inline]
+    fn page(&mut self) -> usize {
+        let rank = self.ranks.sample(&mut self.rng) as usize;
+        self.pages.next(rank - 1)
+    }
+}
+
+impl Walk for Zipf {
+    fn read(&mut self, memory: &Mapping, count: usize) {
+        for _ in 0..count {
+            let offset = self.page() * PAGE + self.rng.below(PAGE_WORDS) * 8;
+            memory.read(offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Pages, REGION, REGION_PAGES};
+
+    fn counts(theta: f64) -> Vec<u32> {
+        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let mut zipf = Zipf::new(&memory, theta, 1).unwrap();
+        let mut counts = vec![0; REGION_PAGES];
+        for _ in 0..100_000 {
+            counts[zipf.page()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn popularity_falls_as_the_law_says_and_is_scattered() {
+        let counts = counts(0.99);
+        let mut ranks: Vec<usize> = (0..REGION_PAGES).collect();
+        ranks.sort_by_key(|page| std::cmp::Reverse(counts[*page]));
+        // 512 pages: the first is read in 1 / sum(1 / r^0.99) = 14.4 % of all reads.
+        assert!((13_500..15_300).contains(&counts[ranks[0]]), "{counts:?}");
+        let twentieth = f64::from(counts[ranks[0]]) / f64::from(counts[ranks[19]]);
+        assert!((16.0..24.0).contains(&twentieth), "{twentieth}");
+        assert!(ranks[..20].windows(2).all(|w| w[0].abs_diff(w[1]) > 1));
+    }
+
+    #[test]
+    fn without_theta_all_pages_are_alike() {
+        assert!(counts(0.0).iter().all(|count| (100..320).contains(count)));
+    }
+
+    #[test]
+    fn a_theta_that_is_no_number_is_refused() {
+        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        for theta in [-1.0, f64::NAN] {
+            let error = Zipf::new(&memory, theta, 1).map(drop).unwrap_err();
+            assert!(error.to_string().starts_with("--theta"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Which keys questions are about.
+
+use crate::Rng;
+
+/// A hot part of the keys: in the order in which they are stored the last of each tenth, so that they lie together in ten places of memory
+/// where a program stores its values in that order, and nobody who goes through memory in order comes to them early or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// So many of the keys are hot, 1-100 %.
+    pub keys_percent: u8,
+    /// So many of the questions are about them, 0-100 %; the others are about the others.
+    pub questions_percent: u8,
+}
+
+/// Places in which the hot keys lie.
+const STRETCHES: u64 = 10;
+
+impl Hot {
+    /// Every key is asked for as often as any other.
+    pub const UNIFORM: Self = Self {
+        keys_percent: 100,
+        questions_percent: 100,
+    };
+
+    /// The next key of so many to ask for. There must be one.
+    pub(super) fn pick(self, keys: u64, rng: &mut Rng) -> u64 {
+        let mut below = |bound: u64| rng.below(bound as usize) as u64;
+        let stretch = keys / STRETCHES;
+        if stretch == 0 {
+            return below(keys);
+        }
+        let hot = (stretch * u64::from(self.keys_percent.min(100)) / 100).max(1);
+        let cold = stretch - hot;
+        let is_hot = cold == 0 || below(100) < u64::from(self.questions_percent);
+        let key = if is_hot {
+            cold + below(hot)
+        } else {
+            below(cold)
+        };
+        below(STRETCHES) * stretch + key
+    }
+
+    /// As programs take it on their command lines.
+    pub fn words(self) -> [String; 2] {
+        [self.keys_percent, self.questions_percent].map(|percent| percent.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Hot = Hot {
+        keys_percent: 10,
+        questions_percent: 90,
+    };
+
+    /// How many of 10,000 picks are hot: of 1,000 keys the last ten of each hundred.
+    fn hot_picks(hot: Hot) -> usize {
+        let mut rng = Rng::new(1, 0);
+        let mut places = [0; 10];
+        for _ in 0..10_000 {
+            let key = hot.pick(1000, &mut rng) as usize;
+            if key % 100 >= 90 {
+                places[key / 100] += 1;
+            }
+        }
+        let all: usize = places.iter().sum();
+        // As many in each place.
+        let shares = places.map(|picks| picks * 10);
+        assert!(
+            shares
+                .iter()
+                .all(|share| all.abs_diff(*share) <= all / 5 + 100),
+            "{places:?}"
+        );
+        all
+    }
+
+    #[test]
+    fn questions_go_to_the_hot_keys() {
+        assert!((850..1150).contains(&hot_picks(Hot::UNIFORM)));
+        assert!((8900..9100).contains(&hot_picks(TENTH)));
+    }
+
+    #[test]
+    fn the_ends_are_what_they_say() {
+        let only = |questions_percent| Hot {
+            keys_percent: 10,
+            questions_percent,
+        };
+        assert_eq!(hot_picks(only(100)), 10_000);
+        assert_eq!(hot_picks(only(0)), 0);
+        let mut rng = Rng::new(1, 0);
+        assert_eq!(TENTH.pick(1, &mut rng), 0);
+        assert!((0..100).all(|_| TENTH.pick(3, &mut rng) < 3));
+        assert!((0..100).all(|_| TENTH.pick(19, &mut rng) < 19));
+    }
+}

@@ -1,0 +1,88 @@
+//! Cores that a program or a thread is kept on.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Some of the machine's cores.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreSet(CpuSet);
+
+impl CoreSet {
+    /// Cores by their numbers; `None`: there can't be one of that number.
+    pub fn of(cores: &[usize]) -> Option<Self> {
+        let mut set = CpuSet::new();
+        cores.iter().try_for_each(|core| set.set(*core)).ok()?;
+        Some(Self(set))
+    }
+
+    /// The numbers of those that the calling thread may run on, ascending.
+    pub fn allowed() -> Vec<usize> {
+        let Ok(allowed) = sched_getaffinity(this_thread()) else {
+            return Vec::new();
+        };
+        let is_set = |core: &usize| allowed.is_set(*core).unwrap_or(false);
+        (0..CpuSet::count()).filter(is_set).collect()
+    }
+
+    /// Keeps the program that `command` starts on these.
+    pub fn keep(self, command: &mut Command) {
+        // SAFETY: between fork and exec nothing is done but one system call.
+        unsafe {
+            command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
+        }
+    }
+
+    /// Keeps the calling thread on these until what is returned is dropped.
+    pub fn stay(self) -> Stay {
+        let before = sched_getaffinity(this_thread()).ok();
+        // It works elsewhere, too.
+        let _ = sched_setaffinity(this_thread(), &self.0);
+        Stay(before)
+    }
+}
+
+/// A thread's time on some cores; where it was before when dropped.
+#[must_use]
+pub struct Stay(Option<CpuSet>);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(this_thread(), before);
+        }
+    }
+}
+
+fn this_thread() -> Pid {
+    Pid::from_raw(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_until_it_need_not() {
+        let before = CoreSet::allowed();
+        let last = *before.last().expect("it runs somewhere");
+        let stay = CoreSet::of(&[last]).expect("there is one").stay();
+        assert_eq!(CoreSet::allowed(), [last]);
+        drop(stay);
+        assert_eq!(CoreSet::allowed(), before);
+    }
+
+    #[test]
+    fn a_program_runs_where_it_is_kept() {
+        let last = *CoreSet::allowed().last().expect("it runs somewhere");
+        let mut command = Command::new("grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        CoreSet::of(&[last])
+            .expect("there is one")
+            .keep(&mut command);
+        let output = command.output().expect("grep is there");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(told.split_whitespace().last(), Some(&*last.to_string()));
+    }
+}

@@ -1,0 +1,108 @@
+//! Fragments the machine's free memory on purpose, and holds it so until told otherwise.
+//!
+//! Nearly all free memory is filled with base pages, then given back but for one page in each of so many physical blocks of a huge page's
+//! size: what is free between them is no huge page. What is held is a thousandth of what it spoils. Pages that stay can be moved, so
+//! that compaction makes huge pages of the rest again; or they are pinned, and it can't.
+//!
+//! All of it is given back when the process ends, however that ends. But single pages that are freed go to lists of the processor first,
+//! hundreds of thousands of them on kernels that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`), and join
+//! their neighbours only when they leave these. All but some ten thousand were seen to do so within half a minute; the others stay
+//! until somebody else allocates and frees, unless `vm.percpu_pagelist_high_fraction` is set high for a moment.
+
+mod blocks;
+mod pins;
+
+use crate::console::Console;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, REGION};
+use crate::process::{ready, stay};
+use crate::protocol::Event;
+use blocks::Holding;
+use hawkeye_linux::fragmentation::FreeMemory;
+use pins::Pins;
+use std::fs;
+
+/// Options of `fragment`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FragmentArgs {
+    /// Share of free memory that is to be in blocks smaller than a huge page (0-1).
+    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    pub fmfi: f64,
+    /// Pin what stays, so that compaction can't move it.
+    #[arg(long)]
+    pub unmovable: bool,
+    /// Free memory that is left alone, in MiB: it stays as fragmented as it is.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    pub spare_mib: u64,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok();
+    let value = value.filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| "a share is between 0 and 1".to_owned())
+}
+
+/// Filled between two looks at how much memory is still free.
+const PIECE: usize = 64 << 20;
+pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    drop_file_caches();
+    let before = free_memory()?;
+    be_killed_first();
+    let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
+    let mut holding = Holding::choose(&blocks::frames(&memory, filled)?);
+    holding.hold_as_many_as_needed(free_memory()?, filled, args.fmfi);
+    holding.free_the_others(&mut memory, filled)?;
+    let _pins = if args.unmovable {
+        Some(Pins::on(&memory, &holding.kept())?)
+    } else {
+        None
+    };
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + memory.bytes() as u64,
+    )))?;
+    console.emit(&Event::Fragmented {
+        fmfi_before: before.fmfi(),
+        fmfi: free_memory()?.fmfi(),
+        held_bytes: (holding.kept().len() * PAGE) as u64,
+        pinned: args.unmovable,
+    })?;
+    stay(console)
+}
+
+fn free_memory() -> Result<FreeMemory, WorkloadError> {
+    FreeMemory::read().map_err(WorkloadError::system("/proc/buddyinfo"))
+}
+
+/// What files have in memory would be moved into the holes by compaction, and leave whole blocks behind.
+fn drop_file_caches() {
+    // Who may not do so fragments less.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "1");
+}
+
+/// Where memory runs out after all, this process is the one to end.
+fn be_killed_first() {
+    // It is no worse than before where that is forbidden.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+/// Fills free memory with base pages but for so many bytes. Returns how much of the mapping is filled.
+fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize), WorkloadError> {
+    let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
+    if bytes == 0 {
+        return Err(WorkloadError::Usage(format!(
+            "only {} MiB are free: nothing is left beside --spare-mib {}",
+            free.bytes >> 20,
+            spare >> 20
+        )));
+    }
+    let mut memory = Mapping::of_base_pages(bytes)?;
+    let mut filled = 0;
+    while filled < bytes && free_memory()?.bytes > spare + PIECE as u64 {
+        let end = (filled + PIECE).min(bytes);
+        memory.populate(filled, end - filled)?;
+        filled = end;
+    }
+    Ok((memory, filled))
+}

@@ -1,0 +1,206 @@
+//! Which pages are held: at most one in each physical block of a huge page's size.
+
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, REGION, REGION_PAGES};
+use crate::rng::Rng;
+use hawkeye_linux::fragmentation::FreeMemory;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Bits of an entry of `/proc/PID/pagemap` that say where a page lies, and that it is there at all.
+const FRAME: u64 = (1 << 55) - 1;
+const PRESENT: u64 = 1 << 63;
+
+/// The frame of each filled page; 0 where it is not known any more.
+pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>, WorkloadError> {
+    let failed = || WorkloadError::system("/proc/self/pagemap");
+    let file = File::open("/proc/self/pagemap").map_err(failed())?;
+    let mut bytes = vec![0; filled / PAGE * 8];
+    file.read_exact_at(&mut bytes, memory.start() / PAGE as u64 * 8)
+        .map_err(failed())?;
+    let entries = bytes.chunks_exact(8).map(|entry| {
+        let entry = entry
+            .iter()
+            .rev()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte));
+        if entry & PRESENT == 0 {
+            0
+        } else {
+            entry & FRAME
+        }
+    });
+    let frames: Vec<u64> = entries.collect();
+    if frames.iter().all(|frame| *frame == 0) {
+        return Err(WorkloadError::Usage(
+            "where memory lies is shown to root only (/proc/self/pagemap): run this as root".into(),
+        ));
+    }
+    Ok(frames)
+}
+
+/// In how many of `whole` blocks a page must stay, so that free memory is as fragmented as this once everything else that was filled is
+/// given back; `free` is as it is before.
+fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
+    let free_then = free.bytes as f64 + filled as f64;
+    let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
+    let excess = huge_then - (1.0 - fmfi) * free_then;
+    ((excess / REGION as f64).max(0.0).round() as usize).min(whole)
+}
+
+/// The pages that are held, by their number in the mapping.
+#[derive(Debug)]
+pub(super) struct Holding {
+    /// In blocks that are ours as a whole: without it each would be a free huge page.
+    whole: Vec<usize>,
+    /// In blocks of which others have a part, or which have pages on a processor's own list of free ones.
+    partial: Vec<PartOfBlock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PartOfBlock {
+    /// The page that is held.
+    kept: usize,
+    /// Pages of the block that are ours.
+    pages: usize,
+}
+
+impl Holding {
+    /// Of each block one page, any of its own; `frames` by page.
+    pub(super) fn choose(frames: &[u64]) -> Self {
+        let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
+            let pages = blocks.entry(frame / REGION_PAGES as u64).or_default();
+            pages.push(page);
+        }
+        let mut random = Rng::new(1, 0);
+        let (mut whole, mut partial) = (Vec::new(), Vec::new());
+        for pages in blocks.values() {
+            let Some(kept) = pages.get(random.below(pages.len())) else {
+                continue;
+            };
+            if pages.len() == REGION_PAGES {
+                whole.push(*kept);
+            } else {
+                partial.push(PartOfBlock {
+                    kept: *kept,
+                    pages: pages.len(),
+                });
+            }
+        }
+        // Whichever stay lie all over memory.
+        shuffle(&mut whole, &mut random);
+        shuffle(&mut partial, &mut random);
+        Self { whole, partial }
+    }
+
+    /// All that are held.
+    pub(super) fn kept(&self) -> Vec<usize> {
+        let mut kept = self.whole.clone();
+        kept.extend(self.partial.iter().map(|part| part.kept));
+        kept.sort_unstable();
+        kept
+    }
+
+    /// Gives everything back that is filled and not held.
+    pub(super) fn free_the_others(
+        &self,
+        memory: &mut Mapping,
+        filled: usize,
+    ) -> Result<(), WorkloadError> {
+        let mut from = 0;
+        for page in self.kept().into_iter().chain([filled / PAGE]) {
+            if page > from {
+                memory.discard(from * PAGE, (page - from) * PAGE)?;
+            }
+            from = page + 1;
+        }
+        Ok(())
+    }
+
+    /// Holds no more pages than it takes for free memory to be as fragmented as this when the others are given back.
+    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeMemory, filled: usize, fmfi: f64) {
+        let needed = needed(self.whole.len(), free, filled, fmfi);
+        self.whole.truncate(needed);
+        // The others are no huge pages now, but become some when what spoils them is freed or moved: nobody else is to be needed
+        // for what was asked, and no more than that is to last.
+        let free_then = free.bytes as f64 + filled as f64;
+        let mut spoilt = needed * REGION_PAGES;
+        self.partial.retain(|part| {
+            spoilt += part.pages;
+            (spoilt * PAGE) as f64 <= fmfi * free_then
+        });
+    }
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two whole blocks, and some pages of a third.
+    fn three_blocks() -> Vec<u64> {
+        let scattered = (512..1536).rev().chain([2048, 2050, 0]);
+        scattered.collect()
+    }
+
+    #[test]
+    fn one_page_of_each_block_is_held() {
+        let frames = three_blocks();
+        let mut holding = Holding::choose(&frames);
+        let of = |holding: &Holding| -> Vec<u64> {
+            let kept = holding.kept();
+            kept.iter().map(|page| frames[*page] / 512).collect()
+        };
+        let blocks = of(&holding);
+        assert_eq!(blocks.len(), 3);
+        assert!(
+            [1, 2, 4].iter().all(|block| blocks.contains(block)),
+            "{blocks:?}"
+        );
+        let none = FreeMemory {
+            bytes: 0,
+            huge_bytes: 0,
+        };
+        holding.hold_as_many_as_needed(none, 2 * REGION, 0.5);
+        let blocks = of(&holding);
+        assert!(blocks == [1] || blocks == [2], "{blocks:?}");
+    }
+
+    #[test]
+    fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
+        // Of 100 blocks others have half of each, and half of each is ours.
+        let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
+        let free = FreeMemory {
+            bytes: 0,
+            huge_bytes: 0,
+        };
+        for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
+            let mut holding = Holding::choose(&frames);
+            holding.hold_as_many_as_needed(free, frames.len() * PAGE, fmfi);
+            assert_eq!(holding.kept().len(), held, "{fmfi}");
+        }
+    }
+
+    #[test]
+    fn as_many_blocks_are_spoilt_as_the_index_needs() {
+        let free = FreeMemory {
+            bytes: 10 * REGION as u64,
+            huge_bytes: 0,
+        };
+        // Of 100 blocks of memory ten are spoilt already.
+        assert_eq!(needed(90, free, 90 * REGION, 0.9), 80);
+        assert_eq!(needed(90, free, 90 * REGION, 0.1), 0);
+        assert_eq!(needed(90, free, 90 * REGION, 0.0), 0);
+        let whole = FreeMemory {
+            huge_bytes: free.bytes,
+            ..free
+        };
+        assert_eq!(needed(90, whole, 90 * REGION, 0.9), 90);
+    }
+}

@@ -1,0 +1,64 @@
+//! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
+
+use crate::bloat::{regions, verified};
+use crate::console::{Console, Input};
+use crate::error::WorkloadError;
+use crate::memory::{Pages, REGION};
+use crate::patterned::PatternedMemory;
+use crate::process::ready;
+use crate::protocol::{Event, Request};
+use std::time::{Duration, Instant};
+
+/// Options of `grow`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GrowArgs {
+    /// Memory to grow to, in MiB; an odd number is rounded up.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub mib: u64,
+    /// Base pages of each region (1-512) that get data.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub used: u16,
+    /// How fast to go through the regions, in MB of them per second; as fast as possible unless set.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub mb_per_s: Option<u64>,
+    /// Pages to ask for.
+    #[arg(long, value_enum, default_value_t = Pages::Default)]
+    pub pages: Pages,
+}
+
+/// Waits for `go`, grows, says how long that took, verifies all memory and ends.
+pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let mut memory = PatternedMemory::new(regions(args.mib), 0, false, args.pages)?;
+    console.emit(&Event::Ready(ready(
+        memory.start(),
+        memory.bytes() as u64,
+        memory.start() + memory.bytes() as u64,
+    )))?;
+    loop {
+        match console.next() {
+            Input::Request(Request::Go) => break,
+            Input::Request(Request::Quit) | Input::End => return Ok(()),
+            Input::Request(other) => {
+                let message = format!("this workload cannot {other} before it has grown");
+                console.emit(&Event::Error { message })?;
+            }
+            Input::Bad(bad) => console.correct(&bad)?,
+        }
+    }
+    let begun = Instant::now();
+    for region in 0..memory.regions() {
+        if let Some(mb_per_s) = args.mb_per_s {
+            let due_s = (region * REGION) as f64 / (mb_per_s as f64 * 1e6);
+            let due = Duration::try_from_secs_f64(due_s).unwrap_or(Duration::MAX);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+        memory.write_region(region, args.used.into());
+    }
+    console.emit(&Event::Progress {
+        elapsed_s: begun.elapsed().as_secs_f64(),
+        operations: memory.regions() as u64,
+    })?;
+    let (event, result) = verified(&memory);
+    console.emit(&event)?;
+    result
+}

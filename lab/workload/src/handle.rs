@@ -1,0 +1,272 @@
+//! The side of whoever starts a workload.
+
+use crate::protocol::{Event, Ready, Request};
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Why a workload did not do what its starter wanted.
+#[derive(Debug, Error)]
+pub enum HandleError {
+    /// It could not be started.
+    #[error("could not start {program}: {source}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// It does not read its standard input any more.
+    #[error("could not tell the workload to {request}: {source}")]
+    Send {
+        /// What it should have done.
+        request: Request,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// It printed a line that is no event.
+    #[error("the workload printed {0:?}, which is no event")]
+    Protocol(String),
+    /// It said nothing for too long.
+    #[error("the workload said nothing for {0:?}")]
+    Timeout(Duration),
+    /// It has ended, or closed its standard output.
+    #[error("the workload has ended")]
+    Ended,
+    /// It reported an error, or wrong memory contents.
+    #[error("the workload failed: {0}")]
+    Failed(String),
+    /// Its status could not be had.
+    #[error("waiting for the workload: {0}")]
+    Wait(io::Error),
+}
+
+/// A workload in a child process. Dropping it kills the child.
+#[derive(Debug)]
+pub struct Workload {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    pending: VecDeque<Event>,
+}
+
+/// How long a workload may take to touch its memory.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a workload that reports its rate may be silent.
+const RATE_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Workload {
+    /// Starts `program` with `args`: all of them, for instance `["workload", "hot-spot"]` for
+    /// the program `hawkeye`.
+    pub fn spawn<S: AsRef<OsStr>>(
+        program: impl AsRef<Path>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Result<Self, HandleError> {
+        let mut command = Command::new(program.as_ref());
+        command.args(args);
+        Self::spawn_command(command)
+    }
+
+    /// Starts a command that runs a workload, perhaps by way of another program, as long as that
+    /// passes standard input and output on. Its standard error stays as the command has it.
+    pub fn spawn_command(command: Command) -> Result<Self, HandleError> {
+        Self::spawn_hearing(command, |_| true)
+    }
+
+    /// The same where a terminal lies between, such as a virtual machine's console: it shows what is typed, and others
+    /// print to it too. Lines that can't be events are passed over.
+    pub fn spawn_behind_terminal(command: Command) -> Result<Self, HandleError> {
+        Self::spawn_hearing(command, |line| line.starts_with('{'))
+    }
+
+    fn spawn_hearing(mut command: Command, hears: fn(&str) -> bool) -> Result<Self, HandleError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let program = || command.get_program().to_string_lossy().into_owned();
+        let name = program();
+        let failed = |source| HandleError::Spawn {
+            program: name,
+            source,
+        };
+        let mut child = command.spawn().map_err(failed)?;
+        let input = child.stdin.take();
+        let lines = child
+            .stdout
+            .take()
+            .map_or_else(|| mpsc::channel().1, |output| read_lines(output, hears));
+        Ok(Self {
+            child,
+            input,
+            lines,
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// Process id of the child. That of the workload itself is in [`Ready`].
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until its memory is mapped and touched, at most two minutes.
+    pub fn wait_ready(&mut self) -> Result<Ready, HandleError> {
+        self.wait_for(READY_TIMEOUT, |event| match event {
+            Event::Ready(ready) => Some(*ready),
+            _ => None,
+        })
+    }
+
+    /// Tells it something; the answer, if there is one, is among the next events.
+    pub fn command(&mut self, request: Request) -> Result<(), HandleError> {
+        let closed = || Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        let send = |input: &mut ChildStdin| writeln!(input, "{request}");
+        let sent = self.input.as_mut().map_or_else(closed, send);
+        sent.map_err(|source| HandleError::Send { request, source })
+    }
+
+    /// Tells it something and waits for the answer, passing over rates and progress.
+    pub fn request(&mut self, request: Request, timeout: Duration) -> Result<Event, HandleError> {
+        self.command(request)?;
+        self.wait_for(timeout, |event| match event {
+            Event::Rate { .. } | Event::Progress { .. } => None,
+            answer => Some(answer.clone()),
+        })
+    }
+
+    /// The next thing it says.
+    pub fn next_event(&mut self, timeout: Duration) -> Result<Event, HandleError> {
+        if let Some(event) = self.pending.pop_front() {
+            return Ok(event);
+        }
+        self.receive(timeout)
+    }
+
+    /// Reads per second over the next `period`, from the first report after now; needs a
+    /// workload that reports its rate. Other events are kept for [`Self::next_event`].
+    pub fn measure(&mut self, period: Duration) -> Result<f64, HandleError> {
+        self.measure_marked(period, &mut || ())
+    }
+
+    /// The same; calls `mark` at the begin and at the end of what is measured.
+    pub fn measure_marked(
+        &mut self,
+        period: Duration,
+        mark: &mut dyn FnMut(),
+    ) -> Result<f64, HandleError> {
+        self.pending
+            .retain(|event| !matches!(event, Event::Rate { .. }));
+        while let Ok(line) = self.lines.try_recv() {
+            let event = parse(&line)?;
+            if let Some(error) = failure(&event) {
+                return Err(error);
+            }
+            if !matches!(event, Event::Rate { .. }) {
+                self.pending.push_back(event);
+            }
+        }
+        let mut first = None;
+        loop {
+            let event = self.receive(RATE_TIMEOUT)?;
+            let Event::Rate {
+                elapsed_s,
+                accesses,
+                ..
+            } = event
+            else {
+                let failed = failure(&event);
+                self.pending.push_back(event);
+                if let Some(error) = failed {
+                    return Err(error);
+                }
+                continue;
+            };
+            let (begin_s, before) = *first.get_or_insert_with(|| {
+                mark();
+                (elapsed_s, accesses)
+            });
+            if elapsed_s > begin_s && elapsed_s - begin_s >= period.as_secs_f64() {
+                mark();
+                return Ok((accesses - before) as f64 / (elapsed_s - begin_s));
+            }
+        }
+    }
+
+    /// Closes its standard input, which ends most workloads, and waits for its end.
+    pub fn finish(mut self) -> Result<ExitStatus, HandleError> {
+        drop(self.input.take());
+        self.child.wait().map_err(HandleError::Wait)
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, HandleError> {
+        self.child.try_wait().map_err(HandleError::Wait)
+    }
+
+    /// Waits for the first event that `choose` takes; errors it reports end the wait.
+    fn wait_for<T>(
+        &mut self,
+        timeout: Duration,
+        choose: impl Fn(&Event) -> Option<T>,
+    ) -> Result<T, HandleError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let event = self.receive(left).map_err(|error| match error {
+                HandleError::Timeout(_) => HandleError::Timeout(timeout),
+                other => other,
+            })?;
+            if let Some(error) = failure(&event) {
+                return Err(error);
+            }
+            if let Some(chosen) = choose(&event) {
+                return Ok(chosen);
+            }
+            if !matches!(event, Event::Rate { .. } | Event::Progress { .. }) {
+                self.pending.push_back(event);
+            }
+        }
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Result<Event, HandleError> {
+        match self.lines.recv_timeout(timeout) {
+            Ok(line) => parse(&line),
+            Err(RecvTimeoutError::Timeout) => Err(HandleError::Timeout(timeout)),
+            Err(RecvTimeoutError::Disconnected) => Err(HandleError::Ended),
+        }
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill, and the wait returns at once.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn parse(line: &str) -> Result<Event, HandleError> {
+    serde_json::from_str(line).map_err(|_| HandleError::Protocol(line.to_owned()))
+}
+
+fn failure(event: &Event) -> Option<HandleError> {
+    match event {
+        Event::Error { message } => Some(HandleError::Failed(message.clone())),
+        Event::Wrong(wrong) => Some(HandleError::Failed(wrong.to_string())),
+        _ => None,
+    }
+}
+
+fn read_lines(output: ChildStdout, hears: fn(&str) -> bool) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if hears(&line) && sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,138 @@
+//! Programs to manage, each a process of its own.
+//!
+//! A workload uses memory in a known way, checks its contents, and talks over a line protocol:
+//! [`Event`]s as JSON objects on standard output, [`Request`]s as words on standard input.
+//! [`run`] is the workload's side, [`Workload`] the side of whoever started it.
+
+mod access;
+mod bloat;
+mod client;
+mod console;
+pub mod core_set;
+mod crowd;
+mod error;
+mod fragment;
+mod grow;
+mod handle;
+mod memory;
+mod one_tib;
+mod patterned;
+mod process;
+mod protocol;
+pub mod rng;
+mod shared;
+mod stalls;
+mod storm;
+pub mod test_program;
+mod torture;
+mod touch;
+
+pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
+pub use bloat::{BloatArgs, BurnerArgs};
+pub use client::{AskArgs, Dialect, Hot, Latencies, Pace, WithCores};
+pub use crowd::CrowdArgs;
+pub use error::{MemoryError, WorkloadError};
+pub use fragment::FragmentArgs;
+pub use grow::GrowArgs;
+pub use handle::{HandleError, Workload};
+pub use memory::Pages;
+pub use one_tib::OneTibArgs;
+pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
+pub use shared::SharedArgs;
+pub use stalls::{FaultTimes, StallsArgs};
+pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
+pub use torture::TortureArgs;
+pub use touch::{Order as TouchOrder, TouchArgs};
+
+pub(crate) use rng::Rng;
+
+use console::Console;
+
+/// The workloads and their options, to be embedded as a subcommand.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum WorkloadCommand {
+    /// Random reads, most of them in a hot part at the highest addresses (512 MiB unless told).
+    HotSpot(AccessArgs),
+    /// Independent random reads over all memory.
+    Random(AccessArgs),
+    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all memory.
+    Zipf(ZipfArgs),
+    /// Every word in address order, again and again.
+    Sequential(AccessArgs),
+    /// One word every so many bytes, in address order (see --stride-bytes).
+    Stride(AccessArgs),
+    /// Dependent reads: a pointer chase over one random cycle through all cache lines.
+    Chase(AccessArgs),
+    /// Reads of random words in many blocks that are mapped one by one, partly used, and replaced.
+    Blocks(BlocksArgs),
+    /// Memory of which most pages hold nothing but zeros; frees, refills and verifies on request.
+    Bloat(BloatArgs),
+    /// Memory in full use; frees, refills and verifies on request.
+    Burner(BurnerArgs),
+    /// Memory that grows region by region with a few pages used of each, then is verified.
+    Grow(GrowArgs),
+    /// New memory, page after page or at random, and how long that takes.
+    Touch(TouchArgs),
+    /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
+    OneTib(OneTibArgs),
+    /// One new page at equal distances beside memory that is read at random, and how long each fault takes.
+    Stalls(StallsArgs),
+    /// Threads that write and verify memory while they remap, fork, free and protect it.
+    Torture(TortureArgs),
+    /// Starts and joins threads without end.
+    ThreadStorm(ThreadStormArgs),
+    /// Forks children that write to memory and exit, without end.
+    ForkStorm(ForkStormArgs),
+    /// Many small processes, some of which end and are replaced each second.
+    Crowd(CrowdArgs),
+    /// Memory that processes share: forked workers that read it copy-on-write, or pages that KSM merges.
+    Shared(SharedArgs),
+    /// Asks a running Redis or memcached for random keys that it has stored there, or times single answers.
+    Ask(AskArgs),
+    /// Fragments free memory to a target, and holds it so until told to end.
+    Fragment(FragmentArgs),
+    /// Executes itself again after a delay.
+    ExecSelf(ExecArgs),
+    /// Touches memory, waits and exits.
+    ExitAfter(ExitArgs),
+}
+
+/// Runs a workload in this process until it is done, told to quit, or at the end of its input.
+///
+/// Standard output must not be used by anyone else meanwhile.
+pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
+    let mut console = Console::new();
+    let result = match command {
+        WorkloadCommand::HotSpot(args) => access::hot_spot(args, &mut console),
+        WorkloadCommand::Random(args) => access::random(args, &mut console),
+        WorkloadCommand::Zipf(args) => access::zipf(args, &mut console),
+        WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
+        WorkloadCommand::Stride(args) => access::stride(args, &mut console),
+        WorkloadCommand::Chase(args) => access::chase(args, &mut console),
+        WorkloadCommand::Blocks(args) => access::blocks(args, &mut console),
+        WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
+        WorkloadCommand::Burner(args) => bloat::burner(args, &mut console),
+        WorkloadCommand::Grow(args) => grow::grow(args, &mut console),
+        WorkloadCommand::Touch(args) => touch::touch(args, &mut console),
+        WorkloadCommand::OneTib(args) => one_tib::one_tib(args, &mut console),
+        WorkloadCommand::Stalls(args) => stalls::stalls(args, &mut console),
+        WorkloadCommand::Torture(args) => torture::torture(args, &mut console),
+        WorkloadCommand::ThreadStorm(args) => storm::thread_storm(args, &mut console),
+        WorkloadCommand::ForkStorm(args) => storm::fork_storm(args, &mut console),
+        WorkloadCommand::Crowd(args) => crowd::crowd(args, &mut console),
+        WorkloadCommand::Shared(args) => shared::shared(args, &mut console),
+        WorkloadCommand::Ask(args) => client::ask(args, &mut console),
+        WorkloadCommand::Fragment(args) => fragment::fragment(args, &mut console),
+        WorkloadCommand::ExecSelf(args) => storm::exec_self(args, &mut console),
+        WorkloadCommand::ExitAfter(args) => storm::exit_after(args, &mut console),
+    };
+    if let Err(error) = &result {
+        if !matches!(error, WorkloadError::Output(_)) {
+            // The error itself is the answer; that nobody reads it changes nothing.
+            let _ = console.emit(&Event::Error {
+                message: error.to_string(),
+            });
+        }
+    }
+    result
+}

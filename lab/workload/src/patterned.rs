@@ -1,0 +1,248 @@
+//! Memory of which some pages hold a verifiable pattern and the others nothing but zeros.
+
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, PAGE_WORDS, Pages, REGION, REGION_PAGES};
+use crate::protocol::WrongWord;
+use crate::rng::mix;
+use std::ops::Range;
+
+/// Distance of consecutively used pages in a region; odd, so that all pages are reached.
+const SPREAD: usize = 5;
+/// With tail bytes, one in so many used pages has only its last byte set.
+const TAIL_EVERY: usize = 4;
+
+/// What a check of every byte found.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// Bytes compared.
+    pub checked_bytes: u64,
+    /// Bytes that were wrong.
+    pub bad_bytes: u64,
+    /// The first word with a wrong byte.
+    pub first: Option<WrongWord>,
+}
+
+/// Whole regions, with a note of which of their pages are written.
+#[derive(Debug)]
+pub(super) struct PatternedMemory {
+    memory: Mapping,
+    pattern: Pattern,
+}
+
+impl PatternedMemory {
+    /// Maps the regions and writes to the first `used` pages (in spread order) of each.
+    pub(super) fn new(
+        regions: usize,
+        used: usize,
+        tail_bytes: bool,
+        pages: Pages,
+    ) -> Result<Self, WorkloadError> {
+        let mut pattern = Pattern {
+            start: 0,
+            written: vec![false; regions * REGION_PAGES],
+            tail_bytes,
+        };
+        let memory = Mapping::private(regions * REGION, pages, |memory| {
+            pattern.start = memory.start();
+            pattern.write(memory, used);
+        })?;
+        Ok(Self { memory, pattern })
+    }
+
+    /// Address of the first byte.
+    pub(super) fn start(&self) -> u64 {
+        self.memory.start()
+    }
+
+    /// Length in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Length in regions.
+    pub(super) fn regions(&self) -> usize {
+        self.bytes() / REGION
+    }
+
+    /// Writes the pattern to the first `count` pages, in spread order, of every region.
+    pub(super) fn write(&mut self, count: usize) {
+        self.pattern.write(&mut self.memory, count);
+    }
+
+    /// The same in one region.
+    pub(super) fn write_region(&mut self, region: usize, count: usize) {
+        self.pattern.write_region(&mut self.memory, region, count);
+    }
+
+    /// Gives the last `percent` of the pages, in spread order, of every region back. Returns the
+    /// number of bytes given back.
+    pub(super) fn discard_part(&mut self, percent: u8) -> Result<u64, WorkloadError> {
+        let kept = REGION_PAGES * usize::from(100 - percent.min(100)) / 100;
+        let mut given_back = [false; REGION_PAGES];
+        for rank in kept..REGION_PAGES {
+            given_back[spread(rank)] = true;
+        }
+        let mut freed = 0;
+        for region in 0..self.regions() {
+            for run in runs(&given_back) {
+                let first = region * REGION_PAGES;
+                freed += self.discard(first + run.start..first + run.end)?;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Gives the last `count` regions back, all of them if there are fewer, but keeps them mapped.
+    pub(super) fn discard_regions(&mut self, count: usize) -> Result<u64, WorkloadError> {
+        let kept = self.regions().saturating_sub(count);
+        self.discard(kept * REGION_PAGES..self.pattern.written.len())
+    }
+
+    /// Unmaps the last `count` regions; at least one must be left.
+    pub(super) fn unmap(&mut self, count: usize) -> Result<u64, WorkloadError> {
+        let kept = self.regions().saturating_sub(count);
+        if kept == 0 {
+            let message = format!("cannot unmap {count} of {} regions", self.regions());
+            return Err(WorkloadError::Usage(message));
+        }
+        let before = self.bytes();
+        self.memory.resize(kept * REGION)?;
+        self.pattern.written.truncate(kept * REGION_PAGES);
+        Ok((before - self.bytes()) as u64)
+    }
+
+    fn discard(&mut self, pages: Range<usize>) -> Result<u64, WorkloadError> {
+        let bytes = pages.len() * PAGE;
+        if bytes > 0 {
+            self.memory.discard(pages.start * PAGE, bytes)?;
+            self.pattern.written[pages].fill(false);
+        }
+        Ok(bytes as u64)
+    }
+
+    /// Compares every byte of every page with what it should be. Reading a page that is not
+    /// present makes the kernel map a zero page there, or a huge page where it was told to.
+    pub(super) fn verify(&self) -> Verdict {
+        let mut verdict = Verdict {
+            checked_bytes: self.bytes() as u64,
+            ..Verdict::default()
+        };
+        for page in 0..self.pattern.written.len() {
+            let contents = self.pattern.contents(page);
+            for word in 0..PAGE_WORDS {
+                let found = self.memory.read(page * PAGE + word * 8);
+                let expected = contents.word(word);
+                if found != expected {
+                    self.note(&mut verdict, page * PAGE + word * 8, expected, found);
+                }
+            }
+        }
+        verdict
+    }
+
+    #[cold]
+    fn note(&self, verdict: &mut Verdict, offset: usize, expected: u64, found: u64) {
+        let wrong = (expected ^ found).to_ne_bytes();
+        verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
+        verdict.first.get_or_insert_with(|| WrongWord {
+            address: self.start() + offset as u64,
+            expected,
+            found,
+            found_again: self.memory.read(offset),
+            thread: 0,
+            during: "verify".to_owned(),
+            in_child: false,
+        });
+    }
+
+    /// Writes one word behind the pattern's back.
+    #[cfg(test)]
+    fn corrupt(&mut self, offset: usize, value: u64) {
+        self.memory.write(offset, value);
+    }
+}
+
+/// What the memory should hold.
+#[derive(Debug)]
+struct Pattern {
+    start: u64,
+    written: Vec<bool>,
+    tail_bytes: bool,
+}
+
+impl Pattern {
+    /// Writes the first `count` pages, in spread order, of every region.
+    fn write(&mut self, memory: &mut Mapping, count: usize) {
+        for region in 0..self.written.len() / REGION_PAGES {
+            self.write_region(memory, region, count);
+        }
+    }
+
+    fn write_region(&mut self, memory: &mut Mapping, region: usize, count: usize) {
+        for page in (0..count).map(|rank| region * REGION_PAGES + spread(rank)) {
+            self.written[page] = true;
+            let contents = self.contents(page);
+            for (word, value) in contents.words.into_iter().filter(|(_, value)| *value != 0) {
+                memory.write(page * PAGE + word * 8, value);
+            }
+        }
+    }
+
+    /// What a page should hold.
+    fn contents(&self, page: usize) -> Contents {
+        if !self.written[page] {
+            return Contents { words: [(0, 0); 3] };
+        }
+        let hash = mix(self.start + (page * PAGE) as u64);
+        if self.tail_bytes && (page % REGION_PAGES) % TAIL_EVERY == 0 {
+            let last_byte = hash.to_ne_bytes()[0] | 1;
+            let mut word = [0; 8];
+            word[7] = last_byte;
+            return Contents {
+                words: [(PAGE_WORDS - 1, u64::from_ne_bytes(word)), (0, 0), (0, 0)],
+            };
+        }
+        let middle = 1 + (hash >> 32) as usize % (PAGE_WORDS - 2);
+        let value = |word: usize| mix(hash ^ word as u64) | 0x0101_0101_0101_0101;
+        Contents {
+            words: [0, middle, PAGE_WORDS - 1].map(|word| (word, value(word))),
+        }
+    }
+}
+
+/// The words of a page that are not zero. A value of zero is no entry.
+struct Contents {
+    words: [(usize, u64); 3],
+}
+
+impl Contents {
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        let found = self
+            .words
+            .iter()
+            .find(|(at, value)| *at == word && *value != 0);
+        found.map_or(0, |(_, value)| *value)
+    }
+}
+
+/// The page of a region that is used at position `rank`.
+fn spread(rank: usize) -> usize {
+    rank * SPREAD % REGION_PAGES
+}
+
+/// Runs of neighbours that are set.
+fn runs(set: &[bool]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for at in (0..set.len()).filter(|at| set[*at]) {
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end += 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+#[path = "patterned_tests.rs"]
+mod tests;

@@ -1,0 +1,209 @@
+//! Memory that processes share: forked workers that read it copy-on-write, or pages that KSM merges.
+
+use crate::console::{Console, Input};
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, PAGE_WORDS, Pages};
+use crate::process;
+use crate::protocol::{Event, Request};
+use crate::rng::Rng;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Options of `shared`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SharedArgs {
+    /// Memory that the parent fills and its workers share, in MiB.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub mib: u64,
+    /// Forked workers.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub workers: u16,
+    /// Memory that each worker fills after the fork, in MiB: it is private.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 16))]
+    pub private_mib: u64,
+    /// Let the workers sleep. Otherwise they read all memory at random.
+    #[arg(long)]
+    pub asleep: bool,
+    /// Pause of each worker after every 4096 reads, in milliseconds.
+    #[arg(long, default_value_t = 4)]
+    pub pause_ms: u16,
+    /// Let the parent read this many MiB of the memory at random, with pauses.
+    #[arg(long, default_value_t = 0)]
+    pub parent_mib: u64,
+    /// Fill pages with this many different contents, and have KSM merge equal ones [default: none is
+    /// equal to another].
+    #[arg(long)]
+    pub mergeable: Option<u64>,
+    /// Of every so many pages only one gets such contents; the others are equal to none.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub mergeable_every: u64,
+    /// Fork the workers only when told `go`.
+    #[arg(long)]
+    pub wait: bool,
+    /// End after so many seconds, and not at the end of standard input.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+}
+
+impl SharedArgs {
+    /// What a page begins with; the rest of it is zero.
+    fn first_word(&self, page: u64) -> u64 {
+        match self.mergeable {
+            Some(different) if page % self.mergeable_every == 0 => {
+                page / self.mergeable_every % different.max(1) + 1
+            }
+            _ => u64::MAX - page,
+        }
+    }
+}
+
+/// Reads between two looks at requests.
+const BATCH: usize = 4096;
+/// The parent's pause after each batch.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks at requests of a parent that does not read.
+const IDLE: Duration = Duration::from_millis(50);
+
+pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let bytes = (args.mib << 20) as usize;
+    let mut memory = Mapping::private(bytes, Pages::Base, |_| {})?;
+    if args.mergeable.is_some() {
+        memory.mergeable()?;
+    }
+    for page in 0..memory.pages() {
+        memory.write(page * PAGE, args.first_word(page as u64));
+    }
+    // Mapped by the parent and filled by each worker: a worker must not allocate.
+    let private = match args.private_mib {
+        0 => None,
+        mib => Some(Mapping::private((mib << 20) as usize, Pages::Base, |_| {})?),
+    };
+    let mut family = Family {
+        memory,
+        private,
+        workers: Vec::new(),
+    };
+    if !args.wait {
+        family.fork(args)?;
+    }
+    let (start, bytes) = (family.memory.start(), family.memory.bytes() as u64);
+    console.emit(&Event::Ready(process::ready(start, bytes, start + bytes)))?;
+    family.serve(args, console)
+}
+
+/// The parent and its workers.
+struct Family {
+    memory: Mapping,
+    private: Option<Mapping>,
+    workers: Vec<Worker>,
+}
+
+impl Family {
+    fn fork(&mut self, args: &SharedArgs) -> Result<(), WorkloadError> {
+        for number in 0..args.workers {
+            let worker = Worker::start(self, args, number)?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    /// Reads, if it is to, and answers requests until there is a reason to end.
+    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> Result<(), WorkloadError> {
+        let begun = Instant::now();
+        let period = args.seconds.map(Duration::try_from_secs_f64);
+        let period = period.map(Result::unwrap_or_default);
+        let read_pages = ((args.parent_mib << 20) as usize).min(self.memory.bytes()) / PAGE;
+        let mut rng = Rng::new(1, 0);
+        let mut input_ended = false;
+        while period.is_none_or(|period| begun.elapsed() < period) {
+            let pause = if read_pages > 0 { PAUSE } else { IDLE };
+            if read_pages > 0 {
+                for _ in 0..BATCH {
+                    read_word(&self.memory, &mut rng, read_pages);
+                }
+            }
+            if input_ended {
+                std::thread::sleep(pause);
+                continue;
+            }
+            match console.wait(pause) {
+                None => {}
+                Some(Input::End) if period.is_none() => break,
+                Some(Input::End) => input_ended = true,
+                Some(Input::Request(Request::Quit)) => break,
+                Some(Input::Request(Request::Go)) => self.fork(args)?,
+                Some(Input::Request(Request::Stop)) => self.workers.clear(),
+                Some(Input::Request(Request::Rss)) => console.emit(&Event::Rss {
+                    rss_bytes: process::rss_bytes()?,
+                    huge_bytes: process::huge_bytes(),
+                })?,
+                Some(Input::Request(other)) => console.refuse(other)?,
+                Some(Input::Bad(bad)) => console.correct(&bad)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_word(memory: &Mapping, rng: &mut Rng, pages: usize) {
+    let word = rng.below(pages * PAGE_WORDS);
+    memory.read(word * 8);
+}
+
+/// A forked child; dropping it ends it.
+struct Worker(libc::pid_t);
+
+impl Worker {
+    fn start(family: &mut Family, args: &SharedArgs, number: u16) -> Result<Self, WorkloadError> {
+        // SAFETY: the child reads and writes memory and makes system calls, and never returns.
+        match unsafe { libc::fork() } {
+            -1 => Err(WorkloadError::system("fork")(io::Error::last_os_error())),
+            0 => work(family, args, number),
+            pid => Ok(Self(pid)),
+        }
+    }
+}
+
+/// What a worker does: only what is async-signal-safe.
+fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
+    // SAFETY: async-signal-safe; a parent that is killed takes its children along.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut rng = Rng::new(2, number.into());
+    if let Some(private) = &mut family.private {
+        for page in 0..private.pages() {
+            private.write(page * PAGE, rng.next());
+        }
+    }
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000,
+    };
+    if args.asleep {
+        loop {
+            // SAFETY: async-signal-safe.
+            unsafe { libc::pause() };
+        }
+    }
+    loop {
+        for _ in 0..BATCH / 2 {
+            read_word(&family.memory, &mut rng, family.memory.pages());
+            let other = family.private.as_ref().unwrap_or(&family.memory);
+            read_word(other, &mut rng, other.pages());
+        }
+        if args.pause_ms > 0 {
+            // SAFETY: async-signal-safe; `pause` is ours.
+            unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: a child of ours that nothing else waits for; `status` is ours.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, &raw mut status, 0);
+        }
+    }
+}

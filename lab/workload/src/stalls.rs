@@ -1,0 +1,346 @@
+//! A program that touches one new page at equal distances, and how long each page fault takes.
+
+use crate::console::{Console, Input};
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, Pages, REGION};
+use crate::process::ready;
+use crate::protocol::{Event, Request};
+use crate::rng::Rng;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Options of `stalls`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StallsArgs {
+    /// Memory in base pages that can be promoted and that a thread reads at random, in MiB.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    pub mib: u64,
+    /// Memory beside it that never becomes huge (`MADV_NOHUGEPAGE`), in MiB.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub beside_mib: u64,
+    /// Memory that is touched page by page, in MiB; when all of it is present it is given back.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(2..=1 << 16))]
+    pub touched_mib: u64,
+    /// From one touch to the next, in bytes of that memory: the size of a page at faults.
+    #[arg(long, default_value_t = PAGE, value_parser = whole_pages)]
+    pub step_bytes: usize,
+    /// From one touch to the next, in microseconds.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    pub every_us: u64,
+    /// Pages to ask for where memory is touched. `base` continues the mapping that can be promoted.
+    #[arg(long, value_enum, default_value_t = Pages::Base)]
+    pub pages: Pages,
+}
+
+fn whole_pages(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(bytes) if bytes > 0 && bytes % PAGE == 0 && bytes <= REGION => Ok(bytes),
+        _ => Err(format!("expected a multiple of {PAGE}, at most {REGION}")),
+    }
+}
+
+/// How long page faults took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FaultTimes {
+    /// Nanoseconds, to three digits, and how many faults took that long; ascending. A fault that
+    /// lasted longer than the distance to the next one stands for the faults that were due
+    /// meanwhile,
+    /// too.
+    pub counts: Vec<(u64, u64)>,
+    /// The longest fault, in nanoseconds.
+    pub longest_ns: u64,
+    /// Page faults, as the kernel counts them.
+    pub faults: u64,
+    /// Touches of pages that were present already, for instance because a huge page was mapped over
+    /// them.
+    pub present: u64,
+}
+
+impl FaultTimes {
+    /// Adds those of another time.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.extend(&other.counts);
+        self.counts.sort_unstable();
+        self.counts.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            if same {
+                kept.1 += next.1;
+            }
+            same
+        });
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.faults += other.faults;
+        self.present += other.present;
+    }
+
+    /// The time that a share of all faults (0-1) did not exceed, in nanoseconds; 0 where there were
+    /// none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let all: u64 = self.counts.iter().map(|(_, count)| count).sum();
+        let wanted = (all as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let found = self.counts.iter().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        found.map_or(0, |(ns, _)| (*ns).min(self.longest_ns))
+    }
+}
+
+/// Faults since they were last asked for.
+struct Recorder {
+    nanoseconds: Histogram<u64>,
+    longest_ns: u64,
+    faults: u64,
+    present: u64,
+}
+
+/// Decimal digits that the histogram keeps.
+const DIGITS: u8 = 3;
+
+impl Recorder {
+    fn new() -> Result<Self, WorkloadError> {
+        let nanoseconds = Histogram::new(DIGITS).map_err(uncountable)?;
+        Ok(Self {
+            nanoseconds,
+            longest_ns: 0,
+            faults: 0,
+            present: 0,
+        })
+    }
+
+    fn fault(&mut self, took: Duration, distance: Duration) -> Result<(), WorkloadError> {
+        let ns = took.as_nanos() as u64;
+        self.faults += 1;
+        self.longest_ns = self.longest_ns.max(ns);
+        let distance_ns = distance.as_nanos() as u64;
+        let recorded = self.nanoseconds.record_correct(ns, distance_ns);
+        recorded.map_err(uncountable)
+    }
+
+    fn take(&mut self) -> FaultTimes {
+        let counts = self
+            .nanoseconds
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect();
+        let times = FaultTimes {
+            counts,
+            longest_ns: self.longest_ns,
+            faults: self.faults,
+            present: self.present,
+        };
+        self.nanoseconds.reset();
+        (self.longest_ns, self.faults, self.present) = (0, 0, 0);
+        times
+    }
+}
+
+fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> WorkloadError {
+    WorkloadError::system("counting page faults")(io::Error::other(error))
+}
+
+/// Between two looks at whether the others have ended.
+const IDLE: Duration = Duration::from_millis(20);
+/// Reads between two looks at the flag.
+const BATCH: usize = 8192;
+
+pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
+    let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
+    let beside_bytes = (args.beside_mib << 20) as usize;
+    let beside = (beside_bytes > 0).then(|| Mapping::of_base_pages(beside_bytes));
+    let mut beside = beside.transpose()?;
+    if let Some(beside) = &mut beside {
+        fill(beside, beside_bytes);
+    }
+    let (own, touched) = if args.pages == Pages::Base {
+        let own = Mapping::private(bytes + touched_bytes, Pages::Base, |memory| {
+            fill(memory, bytes);
+        })?;
+        let (Some(own), Some(touched)) = own.split(bytes) else {
+            unreachable!("neither part is empty")
+        };
+        (own, touched)
+    } else {
+        let own = Mapping::private(bytes, Pages::Base, |memory| fill(memory, bytes))?;
+        (own, Mapping::private(touched_bytes, args.pages, |_| {})?)
+    };
+    console.emit(&Event::Ready(ready(
+        own.start(),
+        bytes as u64,
+        own.start() + bytes as u64,
+    )))?;
+    let (recorder, over) = (&Mutex::new(Recorder::new()?), &AtomicBool::new(false));
+    // The first thread that ends, with an error too, ends the others.
+    let end = |result| {
+        over.store(true, Ordering::Relaxed);
+        result
+    };
+    thread::scope(|scope| {
+        let workers = [
+            scope.spawn(move || end(read_at_random(&own, over))),
+            scope.spawn(move || end(fault(touched, args, recorder, over))),
+        ];
+        let answered = end(answer(recorder, over, console));
+        let joined = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.chain([answered]).collect()
+    })
+}
+
+fn fill(memory: &mut Mapping, bytes: usize) {
+    for offset in (0..bytes).step_by(PAGE) {
+        memory.write(offset, offset as u64 | 1);
+    }
+}
+
+fn read_at_random(memory: &Mapping, over: &AtomicBool) -> Result<(), WorkloadError> {
+    let mut rng = Rng::new(1, 0);
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..BATCH {
+            memory.read(rng.below(memory.bytes() / 8) * 8);
+        }
+    }
+    Ok(())
+}
+
+fn fault(
+    mut memory: Mapping,
+    args: &StallsArgs,
+    recorder: &Mutex<Recorder>,
+    over: &AtomicBool,
+) -> Result<(), WorkloadError> {
+    // Without privilege the thread keeps its priority, and waits for a processor are in what it
+    // sees.
+    let _ = ahead_of_ordinary_threads();
+    let distance = Duration::from_micros(args.every_us);
+    while !over.load(Ordering::Relaxed) {
+        memory.discard(0, memory.bytes())?;
+        let mut due = Instant::now();
+        for offset in (0..memory.bytes()).step_by(args.step_bytes) {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            due = (due + distance).max(Instant::now());
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let before = faults_of_thread()?;
+            let begun = Instant::now();
+            memory.write(offset, 1);
+            let took = begun.elapsed();
+            let faulted = faults_of_thread()? > before;
+            let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+            if faulted {
+                recorder.fault(took, distance)?;
+            } else {
+                recorder.present += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives this thread a processor whenever it wants one, ahead of managers at their lowest real-time
+/// priority.
+fn ahead_of_ordinary_threads() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 2 };
+    // SAFETY: a plain system call on this thread, which only reads `priority`.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Page faults of this thread that needed no I/O.
+fn faults_of_thread() -> Result<i64, WorkloadError> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the call fills `usage`, which is ours, or fails.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    if result != 0 {
+        return Err(WorkloadError::system("getrusage")(
+            io::Error::last_os_error(),
+        ));
+    }
+    // SAFETY: the call succeeded, so all of it is filled.
+    Ok(unsafe { usage.assume_init() }.ru_minflt)
+}
+
+/// Answers requests until there is a reason to end.
+fn answer(
+    recorder: &Mutex<Recorder>,
+    over: &AtomicBool,
+    console: &mut Console,
+) -> Result<(), WorkloadError> {
+    while !over.load(Ordering::Relaxed) {
+        match console.wait(IDLE) {
+            None => {}
+            Some(Input::End | Input::Request(Request::Quit)) => break,
+            Some(Input::Request(Request::Faults)) => {
+                let times = recorder
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
+                console.emit(&Event::Faults(times))?;
+            }
+            Some(Input::Request(other)) => console.refuse(other)?,
+            Some(Input::Bad(bad)) => console.correct(&bad)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DISTANCE: Duration = Duration::from_micros(100);
+
+    fn times(took_us: &[u64]) -> FaultTimes {
+        let mut recorder = Recorder::new().unwrap();
+        for us in took_us {
+            recorder
+                .fault(Duration::from_micros(*us), DISTANCE)
+                .unwrap();
+        }
+        recorder.take()
+    }
+
+    fn near(ns: u64, us: u64) -> bool {
+        ns.abs_diff(us * 1000) <= us
+    }
+
+    #[test]
+    fn quantiles_are_right_to_a_thousandth() {
+        let all: Vec<u64> = (1..=100).collect();
+        let times = times(&all);
+        assert!(near(times.quantile_ns(0.5), 50), "{times:?}");
+        assert!(near(times.quantile_ns(0.99), 99), "{times:?}");
+        assert_eq!((times.longest_ns, times.faults), (100_000, 100));
+        assert_eq!(FaultTimes::default().quantile_ns(0.999), 0);
+    }
+
+    #[test]
+    fn a_long_fault_stands_for_those_that_were_due_meanwhile() {
+        let short = vec![2; 98];
+        let times = times(&[&short[..], &[1000]].concat());
+        assert_eq!(times.faults, 99);
+        // 1000, 900, ... 100 us: 10 of 108.
+        assert!(near(times.quantile_ns(0.92), 200), "{times:?}");
+        assert!(near(times.quantile_ns(0.90), 2), "{times:?}");
+    }
+
+    #[test]
+    fn times_of_several_turns_are_those_of_all_faults() {
+        let mut sum = times(&[1, 2, 3]);
+        sum.add(&times(&[3, 4, 90]));
+        assert_eq!(sum, times(&[1, 2, 3, 3, 4, 90]));
+    }
+}

@@ -1,0 +1,184 @@
+//! Memory torture: threads that change their memory in every way a program can, and know at any
+//! time what each byte of it should be.
+
+mod model;
+mod operation;
+mod ops;
+mod piece;
+mod snapshot;
+mod torturer;
+
+use crate::console::{Console, Input};
+use crate::error::WorkloadError;
+use crate::memory::{Pages, REGION_PAGES};
+use crate::process::ready;
+use crate::protocol::{Event, Request, TortureTotals};
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+use torturer::{Plan, Torturer};
+
+/// Options of `torture`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TortureArgs {
+    /// Memory of all threads together, in MiB, at least 8 for each.
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
+    pub mib: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+    /// Duration, in seconds; it ends earlier on `quit`.
+    #[arg(long, default_value_t = 60.0)]
+    pub seconds: f64,
+    /// Seed: with the same one, each thread makes the same operations in the same order.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Pages to start with [default: both base and huge, at random].
+    #[arg(long, value_enum)]
+    pub pages: Option<Pages>,
+    /// Make one byte wrong before the last check, to see that it is found.
+    #[arg(long, hide = true)]
+    pub corrupt: bool,
+}
+
+/// Least memory of one thread, in MiB: four regions.
+const LEAST_MIB: u64 = 8;
+const PROGRESS: Duration = Duration::from_secs(1);
+/// Between two looks at standard input.
+const POLL: Duration = Duration::from_millis(100);
+
+type Outcome = Result<TortureTotals, WorkloadError>;
+
+pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    let each_mib = args.mib / u64::from(args.threads);
+    if each_mib < LEAST_MIB {
+        let message = format!(
+            "--mib {} is less than {LEAST_MIB} for each thread",
+            args.mib
+        );
+        return Err(WorkloadError::Usage(message));
+    }
+    let pages = each_mib as usize / 2 * REGION_PAGES;
+    let duration = Duration::try_from_secs_f64(args.seconds).unwrap_or_default();
+    let torturers = (0..usize::from(args.threads))
+        .map(|thread| {
+            Torturer::new(Plan {
+                thread,
+                seed: args.seed,
+                pages,
+                kind: args.pages,
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    console.emit(&Event::Ready(ready(0, args.mib << 20, 0)))?;
+
+    let begin = Instant::now();
+    let deadline = begin.checked_add(duration).unwrap_or(begin);
+    let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
+    let totals = thread::scope(|scope| {
+        let (sender, outcomes) = mpsc::channel();
+        for torturer in torturers {
+            let (sender, stop, operations) = (sender.clone(), &stop, &operations);
+            let body = move || {
+                let outcome = work(torturer, deadline, stop, operations, args.corrupt);
+                // Who no longer listens has got the first failure, and that is enough.
+                let _ = sender.send(outcome);
+            };
+            if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
+                stop.store(true, Ordering::Relaxed);
+                return Err(WorkloadError::System {
+                    what: "starting a thread",
+                    source,
+                });
+            }
+        }
+        drop(sender);
+        let totals = collect(&outcomes, begin, &stop, &operations, console);
+        stop.store(true, Ordering::Relaxed);
+        totals
+    });
+    match totals {
+        Ok(totals) => {
+            let elapsed_s = begin.elapsed().as_secs_f64();
+            console.emit(&Event::Done(TortureTotals {
+                elapsed_s,
+                ..totals
+            }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One thread.
+fn work(
+    mut torturer: Torturer,
+    deadline: Instant,
+    stop: &AtomicBool,
+    operations: &AtomicU64,
+    corrupt: bool,
+) -> Outcome {
+    while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+        torturer.step()?;
+        operations.fetch_add(1, Ordering::Relaxed);
+    }
+    if corrupt {
+        torturer.corrupt();
+    }
+    torturer.finish()?;
+    Ok(torturer.totals)
+}
+
+/// Waits for all threads, or for the first failure, which is printed at once.
+fn collect(
+    outcomes: &Receiver<Outcome>,
+    begin: Instant,
+    stop: &AtomicBool,
+    operations: &AtomicU64,
+    console: &mut Console,
+) -> Outcome {
+    let (mut totals, mut reported) = (TortureTotals::default(), begin);
+    loop {
+        match outcomes.recv_timeout(POLL) {
+            Ok(Ok(more)) => totals = sum(totals, more),
+            Ok(Err(error)) => {
+                if let WorkloadError::Wrong(wrong) = &error {
+                    console.emit(&Event::Wrong(wrong.clone()))?;
+                }
+                return Err(error);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(totals),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // The end of standard input is no reason to end: the duration is limited anyway.
+        if let Some(Input::Request(Request::Quit | Request::Stop)) = console.poll() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
+            let operations = operations.load(Ordering::Relaxed);
+            let elapsed_s = begin.elapsed().as_secs_f64();
+            console.emit(&Event::Progress {
+                elapsed_s,
+                operations,
+            })?;
+        }
+    }
+}
+
+fn sum(a: TortureTotals, b: TortureTotals) -> TortureTotals {
+    TortureTotals {
+        elapsed_s: a.elapsed_s.max(b.elapsed_s),
+        operations: a.operations + b.operations,
+        verified_bytes: a.verified_bytes + b.verified_bytes,
+        written_bytes: a.written_bytes + b.written_bytes,
+        forks: a.forks + b.forks,
+        maps: a.maps + b.maps,
+        unmaps: a.unmaps + b.unmaps,
+        remaps: a.remaps + b.remaps,
+        discards: a.discards + b.discards,
+        protections: a.protections + b.protections,
+        refused: a.refused + b.refused,
+    }
+}

@@ -1,0 +1,66 @@
+//! What a torture thread can do to its memory.
+
+use crate::rng::Rng;
+
+/// The operations, each with its weight.
+const OPERATIONS: [(Operation, usize); 13] = [
+    (Operation::Write, 250),
+    (Operation::Sparse, 170),
+    (Operation::Zero, 50),
+    (Operation::Verify, 250),
+    (Operation::Discard, 100),
+    (Operation::Protect, 50),
+    (Operation::Forbid, 20),
+    (Operation::Move, 30),
+    (Operation::Resize, 20),
+    (Operation::Cut, 20),
+    (Operation::Unmap, 15),
+    (Operation::Map, 30),
+    (Operation::Fork, 2),
+];
+
+/// One kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Write all of a range.
+    Write,
+    /// Write single bytes to a few pages of a range: zero pages stay among them.
+    Sparse,
+    /// Overwrite a range with zeros.
+    Zero,
+    /// Check a range.
+    Verify,
+    /// Give a range back, which must then read as zeros.
+    Discard,
+    /// Make a range read-only for the time of a check.
+    Protect,
+    /// Make a range inaccessible for a moment.
+    Forbid,
+    /// Move a mapping.
+    Move,
+    /// Make a mapping longer or shorter.
+    Resize,
+    /// Unmap a part of a mapping.
+    Cut,
+    /// Unmap a mapping.
+    Unmap,
+    /// Make a new mapping.
+    Map,
+    /// Fork a child that checks a snapshot, and go on writing.
+    Fork,
+}
+
+impl Operation {
+    /// A random one, by weight.
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let total = OPERATIONS.iter().map(|(_, weight)| weight).sum();
+        let mut left = rng.below(total);
+        for (operation, weight) in OPERATIONS {
+            if left < weight {
+                return operation;
+            }
+            left -= weight;
+        }
+        unreachable!("a draw is below the sum of the weights")
+    }
+}

@@ -1,0 +1,214 @@
+//! The operations of a torture thread.
+
+use super::model::Contents;
+use super::operation::Operation;
+use super::piece::Piece;
+use super::snapshot::Snapshots;
+use super::torturer::Torturer;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE, Pages, Protection, REGION_PAGES};
+
+/// Most mappings of one thread; the smallest goes when there are more.
+const MOST_PIECES: usize = 48;
+/// Writes that the parent makes while a child looks at its snapshot.
+const WRITES_DURING_FORK: usize = 24;
+
+impl Torturer {
+    /// Gives a range new contents of the kind that the operation says.
+    pub(super) fn write(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        if self.rng.one_in(2) {
+            self.check(at, range.clone())?;
+        }
+        for page in range {
+            // A sparse write leaves most pages of its range alone: zero pages among used ones.
+            if self.during == Operation::Sparse && !self.rng.one_in(8) {
+                continue;
+            }
+            self.write_page(at, page);
+        }
+        Ok(())
+    }
+
+    fn write_page(&mut self, at: usize, page: usize) {
+        self.generation += 1;
+        let generation = self.generation;
+        let contents = match self.during {
+            Operation::Zero => Contents::Zero,
+            Operation::Sparse => {
+                let byte = if self.rng.one_in(4) {
+                    PAGE - 1
+                } else {
+                    self.rng.below(PAGE)
+                };
+                Contents::Sparse {
+                    generation,
+                    byte: byte as u16,
+                }
+            }
+            _ => Contents::Full(generation),
+        };
+        self.pieces[at].write(page, contents);
+        self.totals.written_bytes += PAGE as u64;
+    }
+
+    /// Checks a range.
+    pub(super) fn verify(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        self.check(at, range)
+    }
+
+    /// Gives a range back.
+    pub(super) fn discard(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        if self.rng.one_in(2) {
+            self.check(at, range.clone())?;
+        }
+        self.pieces[at].discard(range.clone())?;
+        self.totals.discards += 1;
+        if self.rng.one_in(2) {
+            self.check(at, range)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Forbids writes, or everything, for a moment.
+    pub(super) fn protect(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        let forbidden = self.during == Operation::Forbid;
+        let protection = if forbidden {
+            Protection::Nothing
+        } else {
+            Protection::Read
+        };
+        self.pieces[at].protect(range.clone(), protection)?;
+        let seen = if forbidden {
+            Ok(())
+        } else {
+            self.check(at, range.clone())
+        };
+        // Nothing of this mapping can be written before this has worked.
+        let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
+        restored.map_err(|error| WorkloadError::System {
+            what: error.call,
+            source: error.source,
+        })?;
+        self.totals.protections += 1;
+        seen?;
+        self.check(at, range)
+    }
+
+    /// Moves a mapping.
+    pub(super) fn relocate(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        let shift = if self.rng.one_in(2) {
+            0
+        } else {
+            self.rng.below(REGION_PAGES)
+        };
+        self.pieces[at].relocate(shift)?;
+        self.totals.remaps += 1;
+        self.check(at, range)
+    }
+
+    /// Makes a mapping longer or shorter.
+    pub(super) fn resize(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        let before = self.pieces[at].pages();
+        let free = self.plan.pages.saturating_sub(self.mapped);
+        let after = if free > 0 && !self.rng.one_in(4) {
+            before + 1 + self.rng.below(free.min(4 * REGION_PAGES))
+        } else {
+            before - self.rng.below(before)
+        };
+        self.pieces[at].resize(after)?;
+        self.mapped = self.mapped - before + after;
+        self.totals.remaps += 1;
+        self.check(at, range.start.min(after)..range.end.min(after))?;
+        self.check(at, before.min(after)..after.min(before + REGION_PAGES))
+    }
+
+    /// Unmaps a range.
+    pub(super) fn cut(&mut self) -> Result<(), WorkloadError> {
+        let (at, range) = self.pick();
+        self.check(at, range.clone())?;
+        self.mapped -= range.len();
+        let piece = self.pieces.swap_remove(at);
+        self.pieces.extend(piece.unmap(range));
+        self.totals.unmaps += 1;
+        if self.pieces.len() > MOST_PIECES {
+            self.unmap_smallest()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Unmaps a mapping.
+    pub(super) fn unmap(&mut self) -> Result<(), WorkloadError> {
+        let at = self.rng.below(self.pieces.len());
+        self.unmap_piece(at)
+    }
+
+    fn unmap_smallest(&mut self) -> Result<(), WorkloadError> {
+        let pages = |at: &usize| self.pieces[*at].pages();
+        let smallest = (0..self.pieces.len()).min_by_key(pages);
+        smallest.map_or(Ok(()), |at| self.unmap_piece(at))
+    }
+
+    fn unmap_piece(&mut self, at: usize) -> Result<(), WorkloadError> {
+        self.check(at, 0..self.pieces[at].pages())?;
+        self.mapped -= self.pieces.swap_remove(at).pages();
+        self.totals.unmaps += 1;
+        Ok(())
+    }
+
+    /// Makes a new mapping, if there is room for one.
+    pub(super) fn map(&mut self) -> Result<(), WorkloadError> {
+        let free = self.plan.pages.saturating_sub(self.mapped) / REGION_PAGES;
+        if free == 0 {
+            return Ok(());
+        }
+        let regions = 1 + self.rng.below(free.min(8));
+        let huge = self.rng.one_in(2);
+        let kind = self
+            .plan
+            .kind
+            .unwrap_or(if huge { Pages::Huge } else { Pages::Default });
+        let memory = Mapping::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        self.mapped += memory.pages();
+        self.pieces.push(Piece::new(memory, self.next_tag));
+        self.next_tag += 1;
+        self.totals.maps += 1;
+        Ok(())
+    }
+
+    /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
+    pub(super) fn fork(&mut self) -> Result<(), WorkloadError> {
+        let (at, _) = self.pick();
+        let most = 8 * REGION_PAGES;
+        let first = self.rng.below(self.pieces[at].pages());
+        let range = first..self.pieces[at].pages().min(first + most);
+        let turn = Snapshots::take_turn();
+        let Some(child) = self.snapshots.fork(&mut self.pieces[at], range.clone())? else {
+            self.totals.refused += 1;
+            return Ok(());
+        };
+        self.totals.forks += 1;
+        self.during = Operation::Write;
+        for _ in 0..WRITES_DURING_FORK {
+            self.write()?;
+        }
+        for page in range.clone().step_by(3) {
+            self.write_page(at, page);
+        }
+        self.during = Operation::Fork;
+        let seen = self.snapshots.wait(child)?;
+        drop(turn);
+        self.totals.verified_bytes += (range.len() * PAGE) as u64;
+        if let Err(mismatch) = seen {
+            return Err(self.wrong(at, mismatch, true));
+        }
+        self.check(at, range)
+    }
+}

@@ -1,0 +1,124 @@
+//! One mapping of a torture thread, together with its shadow.
+
+use super::model::{Contents, Mismatch, Model};
+use crate::error::MemoryError;
+use crate::memory::{Mapping, PAGE, PAGE_WORDS, Protection, REGION};
+use std::ops::Range;
+
+/// A mapping and what it should hold. Both always change together.
+#[derive(Debug)]
+pub(super) struct Piece {
+    memory: Mapping,
+    model: Model,
+}
+
+impl Piece {
+    /// A new mapping, of which the shadow knows that it is all zero.
+    pub(super) fn new(memory: Mapping, tag: u64) -> Self {
+        let model = Model::new(tag, memory.pages());
+        Self { memory, model }
+    }
+
+    /// Number of pages.
+    pub(super) fn pages(&self) -> usize {
+        self.model.len()
+    }
+
+    /// Address of a word.
+    pub(super) fn address(&self, page: usize, word: usize) -> u64 {
+        self.memory.start() + (page * PAGE + word * 8) as u64
+    }
+
+    /// The word itself.
+    pub(super) fn word(&self, page: usize, word: usize) -> u64 {
+        self.memory.read(page * PAGE + word * 8)
+    }
+
+    /// Pages before the first one that starts a 2 MiB region.
+    pub(super) fn pages_to_region(&self) -> usize {
+        let start = self.memory.start();
+        (start.next_multiple_of(REGION as u64) - start) as usize / PAGE
+    }
+
+    /// Gives a page new contents.
+    pub(super) fn write(&mut self, page: usize, contents: Contents) {
+        let before = self.model.expected(page);
+        self.model.set(page, contents);
+        let words = self.model.expected(page);
+        if matches!(contents, Contents::Sparse { .. }) && before.is_zero() {
+            // The one byte only: a zero page stays zero but for it.
+            for word in (0..PAGE_WORDS).filter(|word| words.word(*word) != 0) {
+                self.memory.write(page * PAGE + word * 8, words.word(word));
+            }
+        } else {
+            for word in 0..PAGE_WORDS {
+                self.memory.write(page * PAGE + word * 8, words.word(word));
+            }
+        }
+    }
+
+    /// Compares pages with their shadow. Allocates nothing, takes no lock.
+    pub(super) fn check(&self, mut pages: Range<usize>) -> Result<(), Mismatch> {
+        pages.try_for_each(|page| {
+            self.model
+                .check(page, |word| self.memory.read(page * PAGE + word * 8))
+        })
+    }
+
+    /// Gives pages back to the kernel.
+    pub(super) fn discard(&mut self, pages: Range<usize>) -> Result<(), MemoryError> {
+        self.memory
+            .discard(pages.start * PAGE, pages.len() * PAGE)?;
+        pages.for_each(|page| self.model.set(page, Contents::Zero));
+        Ok(())
+    }
+
+    /// Sets what pages allow.
+    pub(super) fn protect(
+        &mut self,
+        pages: Range<usize>,
+        protection: Protection,
+    ) -> Result<(), MemoryError> {
+        self.memory
+            .protect(pages.start * PAGE, pages.len() * PAGE, protection)
+    }
+
+    /// Makes the mapping longer or shorter.
+    pub(super) fn resize(&mut self, pages: usize) -> Result<(), MemoryError> {
+        self.memory.resize(pages * PAGE)?;
+        self.model.resize(pages);
+        Ok(())
+    }
+
+    /// Moves the mapping to `shift` pages after the begin of some region.
+    pub(super) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
+        self.memory.relocate(shift * PAGE)
+    }
+
+    /// Unmaps pages; what is before and after them is left.
+    pub(super) fn unmap(self, pages: Range<usize>) -> impl Iterator<Item = Self> {
+        let Self {
+            memory,
+            model: mut head,
+        } = self;
+        let tail = head.split_off(pages.end);
+        head.resize(pages.start);
+        let (rest, after) = memory.split(pages.end * PAGE);
+        let before = rest.and_then(|rest| rest.split(pages.start * PAGE).0);
+        let whole = |(memory, model)| {
+            Some(Self {
+                memory: memory?,
+                model,
+            })
+        };
+        [(before, head), (after, tail)]
+            .into_iter()
+            .filter_map(whole)
+    }
+
+    /// Changes one bit without telling the shadow.
+    pub(super) fn corrupt(&mut self, page: usize, word: usize) {
+        let offset = page * PAGE + word * 8;
+        self.memory.write(offset, self.memory.read(offset) ^ 0x10);
+    }
+}

@@ -1,0 +1,125 @@
+//! Forked children that check a snapshot of their parent's memory.
+
+use super::model::{Contents, Mismatch};
+use super::piece::Piece;
+use crate::error::WorkloadError;
+use crate::memory::{Mapping, PAGE};
+use crate::process::{Child, exit_code};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One child at a time in the whole process: each can double the memory in use.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Exit status of a child that found nothing wrong.
+const RIGHT: u8 = 0;
+/// Exit status of a child that found its snapshot wrong.
+const WRONG_SNAPSHOT: u8 = 3;
+/// Exit status of a child that found its own writes wrong.
+const WRONG_WRITE: u8 = 4;
+
+/// A child overwrites one in so many pages of its snapshot.
+const WRITE_EVERY: usize = 7;
+
+/// Forks children for one thread, and hears from them.
+pub(super) struct Snapshots {
+    /// Shared with the children: where they note what they found.
+    report: Mapping,
+}
+
+impl Snapshots {
+    pub(super) fn new() -> Result<Self, WorkloadError> {
+        Ok(Self {
+            report: Mapping::shared(PAGE)?,
+        })
+    }
+
+    /// Waits until no other thread has a child.
+    pub(super) fn take_turn() -> MutexGuard<'static, ()> {
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forks a child that checks pages of a mapping, then writes to its copy of them and checks
+    /// that. Nothing is returned if the kernel has no memory for a child.
+    pub(super) fn fork(
+        &mut self,
+        piece: &mut Piece,
+        pages: Range<usize>,
+    ) -> Result<Option<Child>, WorkloadError> {
+        let report = &mut self.report;
+        // SAFETY: the child reads and writes memory that exists already; `Piece::check` and
+        // `Piece::write` neither allocate nor lock.
+        let forked = unsafe { Child::fork(|| look(piece, pages, report)) };
+        match forked {
+            Ok(child) => Ok(Some(child)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
+                Ok(None)
+            }
+            Err(source) => Err(WorkloadError::System {
+                what: "fork",
+                source,
+            }),
+        }
+    }
+
+    /// Waits for a child and returns what it found.
+    pub(super) fn wait(&mut self, child: Child) -> Result<Result<(), Mismatch>, WorkloadError> {
+        let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
+        match exit_code(status).and_then(|code| u8::try_from(code).ok()) {
+            Some(RIGHT) => Ok(Ok(())),
+            Some(WRONG_SNAPSHOT | WRONG_WRITE) => Ok(Err(Mismatch {
+                page: self.report.read(0) as usize,
+                word: self.report.read(8) as usize,
+                expected: self.report.read(16),
+                found: self.report.read(24),
+            })),
+            _ => Err(WorkloadError::Child(status)),
+        }
+    }
+}
+
+/// The child's work: memory only, no allocation, no lock.
+fn look(piece: &mut Piece, pages: Range<usize>, report: &mut Mapping) -> u8 {
+    let mut check = |piece: &Piece, status: u8| match piece.check(pages.clone()) {
+        Ok(()) => RIGHT,
+        Err(mismatch) => {
+            report.write(0, mismatch.page as u64);
+            report.write(8, mismatch.word as u64);
+            report.write(16, mismatch.expected);
+            report.write(24, mismatch.found);
+            status
+        }
+    };
+    let seen = check(piece, WRONG_SNAPSHOT);
+    if seen != RIGHT {
+        return seen;
+    }
+    for page in pages.clone().step_by(WRITE_EVERY) {
+        piece.write(page, Contents::Full(u32::MAX));
+    }
+    check(piece, WRONG_WRITE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Pages, REGION, REGION_PAGES};
+
+    #[test]
+    fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
+        let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
+        let mut piece = Piece::new(memory, 1);
+        piece.write(5, Contents::Full(1));
+        let mut snapshots = Snapshots::new().unwrap();
+        let mut look = |piece: &mut Piece| {
+            let child = snapshots.fork(piece, 0..REGION_PAGES).unwrap().unwrap();
+            snapshots.wait(child).unwrap()
+        };
+        assert_eq!(look(&mut piece), Ok(()));
+        assert_eq!(piece.check(0..REGION_PAGES), Ok(()));
+        piece.corrupt(6, 7);
+        let mismatch = look(&mut piece).unwrap_err();
+        assert_eq!((mismatch.page, mismatch.word, mismatch.expected), (6, 7, 0));
+        assert_ne!(mismatch.found, 0);
+    }
+}

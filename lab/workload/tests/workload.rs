@@ -1,0 +1,296 @@
+//! Workloads as processes of their own, driven over the line protocol.
+
+use hawkeye_workload::{Event, FaultTimes, HandleError, Request, Workload};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn start(line: &str) -> Workload {
+    Workload::spawn(
+        env!("CARGO_BIN_EXE_hawkeye-workload"),
+        line.split_whitespace(),
+    )
+    .unwrap()
+}
+
+/// Events until one that `last` takes.
+fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
+    loop {
+        let event = workload.next_event(SOON).unwrap();
+        if last(&event) {
+            return event;
+        }
+    }
+}
+
+#[test]
+fn readers_report_a_rate_pause_and_end() {
+    for name in [
+        "hot-spot --hot-mib 4",
+        "random",
+        "zipf --theta 0.8",
+        "sequential",
+        "stride",
+        "chase --hot-mib 8",
+    ] {
+        let mut workload = start(&format!("{name} --mib 16 --report-ms 20 --wait"));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!(
+            (ready.pid, ready.bytes),
+            (workload.pid(), 16 << 20),
+            "{name}"
+        );
+        let silent = workload.next_event(Duration::from_millis(100));
+        assert!(
+            matches!(silent, Err(HandleError::Timeout(_))),
+            "{name}: {silent:?}"
+        );
+        workload.command(Request::Go).unwrap();
+        assert!(
+            workload.measure(Duration::from_millis(60)).unwrap() > 0.0,
+            "{name}"
+        );
+        workload.command(Request::Stop).unwrap();
+        workload.command(Request::Quit).unwrap();
+        until(&mut workload, |event| {
+            matches!(event, Event::Finished { accesses: 1.., .. })
+        });
+        assert!(workload.finish().unwrap().success(), "{name}");
+    }
+}
+
+#[test]
+fn a_reader_ends_after_its_reads_or_with_its_input() {
+    let mut fixed = start("random --mib 4 --accesses 100001 --quiet");
+    fixed.wait_ready().unwrap();
+    let finished = fixed.next_event(SOON).unwrap();
+    assert!(
+        matches!(
+            finished,
+            Event::Finished {
+                accesses: 100_001,
+                ..
+            }
+        ),
+        "{finished:?}"
+    );
+    assert!(fixed.finish().unwrap().success());
+
+    let mut endless = start("random --mib 4");
+    endless.wait_ready().unwrap();
+    assert!(endless.finish().unwrap().success());
+}
+
+#[test]
+fn bloat_frees_refills_and_verifies() {
+    for pages in ["base", "huge"] {
+        let mut workload = start(&format!(
+            "bloat --mib 8 --used 100 --tail-byte --pages {pages}"
+        ));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
+        let right = Event::Verified {
+            checked_bytes: 8 << 20,
+            bad_bytes: 0,
+            first_bad: None,
+        };
+        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
+        let freed = Event::Freed {
+            freed_bytes: 4 * 410 * 4096,
+        };
+        assert_eq!(
+            workload.request(Request::DontNeed(80), SOON).unwrap(),
+            freed
+        );
+        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
+        let refilled = Event::Refilled {
+            pages_per_region: 300,
+        };
+        assert_eq!(
+            workload.request(Request::Refill(300), SOON).unwrap(),
+            refilled
+        );
+        let rss = workload.request(Request::Rss, SOON).unwrap();
+        assert!(
+            matches!(rss, Event::Rss { rss_bytes, .. } if rss_bytes >= 4 * 300 * 4096),
+            "{rss:?}"
+        );
+        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
+        let refused = workload.request(Request::Go, SOON);
+        assert!(
+            matches!(refused, Err(HandleError::Failed(_))),
+            "{refused:?}"
+        );
+        assert!(workload.finish().unwrap().success());
+    }
+}
+
+#[test]
+fn a_burner_gives_whole_regions_back() {
+    let mut workload = start("burner --mib 8");
+    workload.wait_ready().unwrap();
+    let two = Event::Freed {
+        freed_bytes: 4 << 20,
+    };
+    assert_eq!(workload.request(Request::Free(2), SOON).unwrap(), two);
+    assert_eq!(workload.request(Request::Unmap(2), SOON).unwrap(), two);
+    let right = Event::Verified {
+        checked_bytes: 4 << 20,
+        bad_bytes: 0,
+        first_bad: None,
+    };
+    assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
+}
+
+#[test]
+fn a_huge_address_space_times_its_calls() {
+    let mut workload = start("one-tib --mapped-gib 1024 --populated-gib 1 --mib 8");
+    let ready = workload.wait_ready().unwrap();
+    assert_eq!((ready.bytes, ready.pid), (8 << 20, workload.pid()));
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", ready.pid)).unwrap();
+    let mapped_pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
+    let (mut calls_seen, mut longest_us) = (0, 0.0);
+    while calls_seen < 100 || longest_us <= 0.0 {
+        let longest = workload.request(Request::Longest, SOON).unwrap();
+        let Event::Longest { map_us, calls, .. } = longest else {
+            panic!("{longest:?}")
+        };
+        longest_us = map_us.max(longest_us);
+        calls_seen += calls;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let refused = workload.request(Request::Go, SOON);
+    assert!(
+        matches!(refused, Err(HandleError::Failed(_))),
+        "{refused:?}"
+    );
+    assert!(workload.finish().unwrap().success());
+}
+
+#[test]
+fn torture_finds_nothing_wrong_on_a_sound_machine() {
+    let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
+    workload.wait_ready().unwrap();
+    let done = until(&mut workload, |event| {
+        !matches!(event, Event::Progress { .. })
+    });
+    let Event::Done(totals) = done else {
+        panic!("{done:?}")
+    };
+    let each_kind = [
+        totals.operations,
+        totals.verified_bytes,
+        totals.written_bytes,
+        totals.forks,
+        totals.maps,
+        totals.unmaps,
+        totals.remaps,
+        totals.discards,
+        totals.protections,
+    ];
+    assert!(each_kind.iter().all(|count| *count > 0), "{totals:?}");
+    assert!(workload.finish().unwrap().success());
+}
+
+#[test]
+fn torture_finds_a_wrong_byte() {
+    let mut workload = start("torture --mib 16 --threads 2 --seconds 0.1 --corrupt");
+    workload.wait_ready().unwrap();
+    let wrong = until(&mut workload, |event| {
+        !matches!(event, Event::Progress { .. })
+    });
+    let Event::Wrong(wrong) = wrong else {
+        panic!("{wrong:?}")
+    };
+    assert_eq!(
+        (wrong.expected ^ wrong.found, wrong.found_again),
+        (0x10, wrong.found)
+    );
+    assert_eq!(workload.finish().unwrap().code(), Some(1));
+}
+
+#[test]
+fn storms_go_on_until_their_input_ends() {
+    for name in ["thread-storm", "fork-storm"] {
+        let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
+        workload.wait_ready().unwrap();
+        let done = until(&mut workload, |event| matches!(event, Event::Done(_)));
+        let Event::Done(totals) = done else {
+            unreachable!()
+        };
+        assert!(totals.operations > 0, "{name}");
+        let mut endless = start(&format!("{name} --mib 4"));
+        endless.wait_ready().unwrap();
+        assert!(endless.finish().unwrap().success(), "{name}");
+    }
+}
+
+#[test]
+fn a_process_executes_itself_and_one_exits() {
+    let mut workload = start("exec-self --ms 20 --times 2 --mib 4");
+    for execs in 0..=2 {
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.execs, ready.pid), (execs, workload.pid()));
+    }
+    assert!(workload.finish().unwrap().success());
+
+    let mut leaving = start("exit-after --ms 20 --status 7 --mib 4");
+    leaving.wait_ready().unwrap();
+    assert_eq!(leaving.finish().unwrap().code(), Some(7));
+}
+
+#[test]
+fn a_dropped_handle_ends_its_workload() {
+    let mut workload = start("hot-spot --mib 4 --hot-mib 1 --seconds 1000");
+    let pid = workload.wait_ready().unwrap().pid;
+    drop(workload);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn wrong_options_are_one_sentence() {
+    for line in [
+        "hot-spot --mib 4",
+        "zipf --mib 4 --theta=-1",
+        "one-tib --mapped-gib 1 --populated-gib 2",
+        "stride --stride-bytes 12",
+        "torture --mib 8 --threads 2",
+    ] {
+        let mut workload = start(line);
+        let error = workload.wait_ready().unwrap_err();
+        assert!(matches!(error, HandleError::Failed(_)), "{line}: {error}");
+        let begin = Instant::now();
+        assert_eq!(workload.finish().unwrap().code(), Some(1), "{line}");
+        assert!(begin.elapsed() < SOON);
+    }
+}
+
+#[test]
+fn page_faults_are_timed_until_asked_for() {
+    for (options, step_bytes) in [
+        ("--pages base", 4096),
+        ("--pages base --beside-mib 4", 4096),
+        ("--pages huge --step-bytes 65536", 65536),
+    ] {
+        let mut workload = start(&format!(
+            "stalls --mib 4 --touched-mib 4 --every-us 200 {options}"
+        ));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
+        let mut all = FaultTimes::default();
+        // More touches than there are pages: the memory was given back, and faults anew.
+        while all.faults + all.present <= (4 << 20) / step_bytes + 10 {
+            match workload.request(Request::Faults, SOON).unwrap() {
+                Event::Faults(times) => all.add(&times),
+                other => panic!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
+        assert!(counted >= all.faults && all.faults > 0, "{all:?}");
+        let (p50, p999) = (all.quantile_ns(0.5), all.quantile_ns(0.999));
+        assert!(0 < p50 && p50 <= p999 && p999 <= all.longest_ns, "{all:?}");
+        assert!(workload.finish().unwrap().success());
+    }
+}
