@@ -49,7 +49,9 @@ lint: lint-deps ## check format, lints, documentation, shell scripts and licence
 
 deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 	@scripts/install-deps.sh deb
-	cargo build --release --locked -p hawkeye-cli -p hawkeye-lab
+	# Two builds: in one, the product would get the features that the laboratory wants of libraries.
+	cargo build --release --locked -p hawkeye-cli
+	cargo build --release --locked -p hawkeye-lab -p hawkeye-pages
 	scripts/packages/deb.sh
 
 check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each by its own tool; needs root

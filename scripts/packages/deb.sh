@@ -8,8 +8,8 @@ cd "$(dirname "$0")/../.."
 version=${1:-$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)}
 release=${CARGO_TARGET_DIR:-target}/release
 programs=(hawkeye hawkeye-lab)
-for program in "${programs[@]}"; do
-  [ -x "$release/$program" ] || { echo "deb: there is no $release/$program: build it first (make build lab)" >&2; exit 1; }
+for program in "${programs[@]}" hawkeye-pages; do
+  [ -x "$release/$program" ] || { echo "deb: there is no $release/$program: build it first (make deb)" >&2; exit 1; }
 done
 
 # The same commit gives the same package.
@@ -23,8 +23,8 @@ rm -rf "$stage"
 mkdir -p "$stage"
 for program in "${programs[@]}"; do
   install -m755 "$release/$program" "$stage/$program"
-  "$release/$program" generate --date "$day" "$stage/generated/$program"
 done
+"$release/hawkeye-pages" --date "$day" "$stage/generated"
 scripts/packages/third-party.py >"$stage/THIRD-PARTY"
 cp -r README.md CHANGELOG.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"
 cp packaging/hawkeye.service "$stage/debian/hawkeye.service"

@@ -1,12 +1,10 @@
 //! How idle the processors are, all of them together.
 
-use std::fs;
-use std::path::PathBuf;
+use procfs::{CpuTime, CurrentSI, KernelStats};
 
-/// Tells the share of idle time from one look to the next, from `/proc/stat`.
-#[derive(Clone, Debug)]
+/// Measures the share of idle time between calls, from `/proc/stat`.
+#[derive(Clone, Debug, Default)]
 pub struct IdleTime {
-    stat: PathBuf,
     last: Option<Ticks>,
 }
 
@@ -17,21 +15,15 @@ struct Ticks {
     all: u64,
 }
 
-impl Default for IdleTime {
-    /// Of this machine.
-    fn default() -> Self {
-        Self {
-            stat: "/proc/stat".into(),
-            last: None,
-        }
-    }
-}
-
 impl IdleTime {
-    /// Share of all processors' time (0 to 1) that was idle since this was last asked; `None` at first, where no time has passed, and
-    /// where it can't be read.
+    /// Share of all processors' time (0 to 1) that was idle since the last call. `None` at the first
+    /// call, where no time has passed, and where it can't be read.
     pub fn share(&mut self) -> Option<f64> {
-        let now = Ticks::parse(&fs::read_to_string(&self.stat).ok()?)?;
+        let now = KernelStats::current().ok()?.total;
+        self.share_until(Ticks::of(&now))
+    }
+
+    fn share_until(&mut self, now: Ticks) -> Option<f64> {
         let last = self.last.replace(now)?;
         let all = now.all.checked_sub(last.all).filter(|all| *all > 0)?;
         // Idle time of a processor may go back a little (Documentation/filesystems/proc.rst).
@@ -41,46 +33,49 @@ impl IdleTime {
 }
 
 impl Ticks {
-    /// The line `cpu`: user, nice, system, idle, iowait, irq, softirq, steal; then guests, which are in user and nice already.
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.lines().next()?.split_whitespace();
-        if words.next()? != "cpu" {
-            return None;
+    /// Guests' time is left out: `user` and `nice` contain it.
+    fn of(time: &CpuTime) -> Self {
+        let idle = time.idle + time.iowait.unwrap_or(0);
+        let others = [time.irq, time.softirq, time.steal];
+        let others: u64 = others.into_iter().flatten().sum();
+        Self {
+            idle,
+            all: idle + time.user + time.nice + time.system + others,
         }
-        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
-        Some(Self {
-            idle: ticks.get(3)? + ticks.get(4)?,
-            all: ticks.iter().sum(),
-        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thp_settings::testing::Folder;
+    use procfs::{FromReadSI, current_system_info};
 
-    #[test]
-    fn shares_are_of_the_time_since_the_last_look() {
-        let folder = Folder::new("idle");
-        let line =
-            |ticks: &str| folder.file("stat", &format!("cpu  {ticks}\ncpu0 1 2 3\nintr 4\n"));
-        let mut idle = IdleTime {
-            stat: line("10 0 10 70 10 0 0 0 5 5"),
-            last: None,
-        };
-        assert_eq!(idle.share(), None);
-        line("20 0 20 80 20 0 0 10 5 5");
-        assert_eq!(idle.share(), Some(0.4), "guests count once");
-        assert_eq!(idle.share(), None, "no time has passed");
-        line("30 0 20 79 20 0 0 10 5 5");
-        assert_eq!(idle.share(), Some(0.0), "idle time went back");
-        folder.file("stat", "intr 4\n");
-        assert_eq!(idle.share(), None);
+    fn ticks(cpu: &str) -> Ticks {
+        let text = format!("cpu  {cpu}\ncpu0 1 2 3 4\nctxt 1\nbtime 1\nprocesses 1\n");
+        let stats = KernelStats::from_read(text.as_bytes(), current_system_info());
+        Ticks::of(&stats.expect("is right").total)
     }
 
     #[test]
-    fn this_machine_tells() {
-        assert!(Ticks::parse(&fs::read_to_string("/proc/stat").expect("reads")).is_some());
+    fn shares_are_of_the_time_since_the_last_call() {
+        let mut idle = IdleTime::default();
+        let mut share = |cpu| idle.share_until(ticks(cpu));
+        assert_eq!(share("10 0 10 70 10 0 0 0 5 5"), None);
+        assert_eq!(
+            share("20 0 20 80 20 0 0 10 5 5"),
+            Some(0.4),
+            "guests count once"
+        );
+        assert_eq!(share("20 0 20 80 20 0 0 10 5 5"), None, "no time has passed");
+        assert_eq!(
+            share("30 0 20 79 20 0 0 10 5 5"),
+            Some(0.0),
+            "idle time went back"
+        );
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        assert!(KernelStats::current().is_ok());
     }
 }

@@ -1,4 +1,7 @@
 //! Just enough HTTP for a scraper: `GET /metrics`, one request a connection.
+//!
+//! A server library would take the place of one short function: what is at stake here is what clients may cost
+//! the daemon, and the limits on that ([`Door`], [`UntilDeadline`]) are those of the socket too.
 
 use super::calls::Caller;
 use super::deadline::{Timed, UntilDeadline};

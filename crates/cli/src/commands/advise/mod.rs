@@ -7,11 +7,11 @@ mod measuring;
 mod remedies;
 mod text;
 
+use crate::progress::StatusLine;
 use anyhow::Result;
 use clap::Args;
 use facts::Facts;
 use finding::{Advice, Finding};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -75,16 +75,11 @@ struct Summary<'a> {
 impl Advise {
     /// Measures and says what came of it.
     pub fn execute(self) -> Result<ExitCode> {
-        let bar = ProgressBar::new_spinner()
-            .with_style(ProgressStyle::with_template(
-                "measuring process {prefix}: {msg}",
-            )?)
-            .with_prefix(self.pid.to_string());
+        let line = StatusLine::new();
         let facts = measuring::measure(self.pid, self.seconds, |so_far| {
-            bar.set_message(so_far.to_owned());
-            bar.tick();
+            line.show(&format!("measuring process {}: {so_far}", self.pid));
         });
-        bar.finish_and_clear();
+        line.clear();
         let facts = facts?;
         let advice = findings::advise(&facts);
         if self.json {

@@ -1,42 +1,45 @@
-//! Manual pages and shell completions of a program, from the definitions of its commands, for its package to install.
+//! Writes the manual pages and shell completions of `hawkeye` and `hawkeye-lab`, from the definitions of their
+//! commands, for `scripts/packages/deb.sh` to pack. This program is not shipped: the programs that are carry no code
+//! for it.
 
 use anyhow::{Context, Result};
-use clap::{Args, Command};
+use clap::{Command, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-/// Write manual pages (FOLDER/man1) and completions for bash, zsh and fish (FOLDER/completions), for packages to install.
-#[derive(Args)]
-pub struct Generate {
+/// Write manual pages (FOLDER/PROGRAM/man1) and completions for bash, zsh and fish (FOLDER/PROGRAM/completions).
+#[derive(Parser)]
+#[command(name = "hawkeye-pages", version)]
+struct Arguments {
     /// The folder; it is made where it is missing.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
-    /// The date that the pages bear.
+    /// The date of the pages.
     #[arg(long, value_name = "YYYY-MM-DD")]
     date: String,
 }
 
-impl Generate {
-    /// Writes those of the program of this name.
-    ///
-    /// # Errors
-    /// A file can't be written.
-    pub fn execute(self, name: &'static str, program: &Command) -> Result<ExitCode> {
-        let pages = made(self.folder.join("man1"))?;
-        let completions = made(self.folder.join("completions"))?;
-        let mut program = as_shown(name, program);
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            clap_complete::generate_to(shell, &mut program, name, &completions)
-                .with_context(|| format!("writing {shell}'s completions"))?;
-        }
-        program.build();
-        write_pages(&program, &self.date, &pages)?;
-        Ok(ExitCode::SUCCESS)
+fn main() -> Result<()> {
+    let Arguments { folder, date } = Arguments::parse();
+    write("hawkeye", &hawkeye::command(), &date, &folder)?;
+    write("hawkeye-lab", &hawkeye_lab::command(), &date, &folder)
+}
+
+/// Writes those of the program of this name.
+fn write(name: &'static str, program: &Command, date: &str, folder: &Path) -> Result<()> {
+    let folder = folder.join(name);
+    let pages = made(folder.join("man1"))?;
+    let completions = made(folder.join("completions"))?;
+    let mut program = as_shown(name, program);
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut program, name, &completions)
+            .with_context(|| format!("writing {shell}'s completions"))?;
     }
+    program.build();
+    write_pages(&program, date, &pages)
 }
 
 fn made(folder: PathBuf) -> Result<PathBuf> {
@@ -99,12 +102,9 @@ mod tests {
         assert_eq!(shown.len(), 4);
 
         let folder = std::env::temp_dir().join(format!("hawkeye-pages-{}", std::process::id()));
-        let generate = Generate {
-            folder: folder.clone(),
-            date: "2026-11-21".into(),
-        };
-        generate.execute("tool", &program).expect("writes");
-        let mut pages: Vec<_> = fs::read_dir(folder.join("man1"))
+        write("tool", &program, "2026-11-21", &folder).expect("writes");
+        let written = folder.join("tool");
+        let mut pages: Vec<_> = fs::read_dir(written.join("man1"))
             .expect("is there")
             .map(|page| {
                 let name = page.expect("reads").file_name();
@@ -121,7 +121,7 @@ mod tests {
             ("_tool", "_tool__subcmd__"),
             ("tool.fish", "-a \""),
         ] {
-            let text = fs::read_to_string(folder.join("completions").join(file)).expect("reads");
+            let text = fs::read_to_string(written.join("completions").join(file)).expect("reads");
             assert!(text.contains(&format!("{offered}show")), "{file}");
             assert!(!text.contains(&format!("{offered}secret")), "{file}");
         }

@@ -1,0 +1,128 @@
+//! The program `hawkeye`: manages huge pages for running Linux programs.
+
+mod commands;
+mod daemon;
+mod demo;
+mod log_filter;
+mod options;
+mod program;
+mod progress;
+mod recording;
+mod report;
+mod summary;
+mod words;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Exit code of a command that could not do what was asked.
+const COULD_NOT: u8 = 1;
+
+/// Gives running programs huge pages where they help, and takes wasted memory back.
+#[derive(Parser)]
+#[command(
+    name = "hawkeye",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    max_term_width = 80,
+    after_help = "\
+Examples:
+  hawkeye doctor
+  hawkeye run -- redis-server --port 6380
+`hawkeye help COMMAND` says more about each option than --help does."
+)]
+struct Arguments {
+    /// Print help.
+    // Both forms are short: a screen is read, three are not.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Doctor(commands::doctor::Doctor),
+    Demo(commands::demo::Demo),
+    Run(commands::run::Run),
+    Attach(commands::attach::Attach),
+    Daemon(commands::daemon::Daemon),
+    Top(commands::top::Top),
+    Record(commands::record::Record),
+    Report(commands::report::Report),
+    Status(commands::status::Status),
+    Why(commands::why::Why),
+    Pause(commands::pausing::Pause),
+    Resume(commands::pausing::Resume),
+    Advise(commands::advise::Advise),
+    Restore(commands::restore::Restore),
+    /// One of the programs of `demo`.
+    #[command(subcommand, hide = true)]
+    DemoProgram(demo::program::Program),
+}
+
+/// All that the program can be told, for its manual pages and completions.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Carries out what this process's arguments ask for.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let messages = fmt::layer()
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(messages)
+        .with(log_filter::from_environment())
+        .init();
+    let result = match arguments.command {
+        Command::Doctor(command) => command.execute(),
+        Command::Demo(command) => command.execute(),
+        Command::Run(command) => command.execute(),
+        Command::Attach(command) => command.execute(),
+        Command::Daemon(command) => command.execute(),
+        Command::Top(command) => command.execute(),
+        Command::Record(command) => command.execute(),
+        Command::Report(command) => command.execute(),
+        Command::Status(command) => command.execute(),
+        Command::Why(command) => command.execute(),
+        Command::Pause(command) => command.execute(),
+        Command::Resume(command) => command.execute(),
+        Command::Advise(command) => command.execute(),
+        Command::Restore(command) => command.execute(),
+        Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("hawkeye: {error:#}");
+        ExitCode::from(COULD_NOT)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use hawkeye_test_support::help;
+
+    #[test]
+    fn every_help_fits_a_screen() {
+        help::every_help_fits_a_screen::<Arguments>();
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_is_understood() {
+        help::every_command_has_an_example_that_is_understood::<Arguments>();
+    }
+
+    #[test]
+    fn the_long_flag_shows_the_short_help_everywhere() {
+        help::the_long_flag_shows_the_short_help_everywhere::<Arguments>();
+    }
+}

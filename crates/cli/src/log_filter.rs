@@ -1,0 +1,74 @@
+//! Which messages are logged: the environment variable `HAWKEYE_LOG`.
+//!
+//! It holds levels and targets separated by commas, as in `warn,hawkeye_linux=debug`. A level alone
+//! (`off`, `error`, `warn`, `info`, `debug`, `trace`) holds for every target that is not named.
+//! Spans can't be named: there are none.
+
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+
+const VARIABLE: &str = "HAWKEYE_LOG";
+/// Where nothing is asked for.
+const USUAL: LevelFilter = LevelFilter::WARN;
+/// Every target is a module of one of our crates.
+const OUR_CRATES: &str = "hawkeye";
+
+/// What the variable asks for. Where it is wrong, a warning on standard error and the default.
+pub fn from_environment() -> Targets {
+    let usual = Targets::new().with_default(USUAL);
+    let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
+        return usual;
+    };
+    parse(&text.to_string_lossy()).unwrap_or_else(|why| {
+        eprintln!("hawkeye: {VARIABLE} is ignored: {why}");
+        usual
+    })
+}
+
+fn parse(text: &str) -> Result<Targets, String> {
+    let filter: Targets = text.parse().map_err(|e: ParseError| e.to_string())?;
+    // A slip in the name of a level makes it a target that does not exist.
+    let foreign = filter
+        .iter()
+        .map(|(target, _)| target.to_owned())
+        .find(|target| !target.starts_with(OUR_CRATES));
+    match foreign {
+        None => Ok(filter),
+        Some(target) => Err(format!(
+            "{target:?} is neither a level (off, error, warn, info, debug, trace) nor a module of HawkEye (such as hawkeye_linux)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn levels_and_targets_are_understood() {
+        let filter = parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("is right");
+        assert!(filter.would_enable("hawkeye_linux::census", &Level::DEBUG));
+        assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
+        assert!(filter.would_enable("hawkeye::daemon::server", &Level::TRACE));
+        assert!(filter.would_enable("hawkeye_manager", &Level::WARN));
+        assert!(!filter.would_enable("hawkeye_manager", &Level::INFO));
+        let filter = parse("DEBUG").expect("is right");
+        assert!(filter.would_enable("hawkeye_policy", &Level::DEBUG));
+        let filter = parse("hawkeye_manager").expect("is right");
+        assert!(filter.would_enable("hawkeye_manager", &Level::TRACE));
+        assert!(!filter.would_enable("hawkeye_linux", &Level::ERROR));
+    }
+
+    #[test]
+    fn what_is_wrong_says_why() {
+        for (wrong, said) in [
+            ("debgu", "\"debgu\" is neither a level"),
+            ("info,[span]=debug", "\"[span]\" is neither"),
+            ("hawkeye_linux=loud", "level"),
+            ("hawkeye=debug=info", "too many '='"),
+        ] {
+            let why = parse(wrong).expect_err(wrong);
+            assert!(why.contains(said), "{wrong}: {why}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The program `hawkeye-lab`: explains, predicts and reproduces what `hawkeye` does.
+
+mod commands;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Exit code of a command that could not do what was asked.
+const COULD_NOT: u8 = 1;
+
+/// Huge pages measured and simulated: every system on one machine model, and on this kernel.
+#[derive(Parser)]
+#[command(
+    name = "hawkeye-lab",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    max_term_width = 80,
+    after_help = "\
+Examples:
+  hawkeye-lab sim compare --systems linux,hawkeye --workloads random
+  hawkeye-lab bench --list
+`hawkeye-lab help COMMAND` says more about each option than --help does."
+)]
+struct Arguments {
+    /// Print help.
+    // Both forms are short: a screen is read, three are not.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Sim(Box<commands::sim::Sim>),
+    Itanium(commands::itanium::Itanium),
+    Predict(commands::predict::Predict),
+    Calibrate(commands::calibrate::Calibrate),
+    Bench(commands::bench::Bench),
+    Demo(commands::demo::Demo),
+    /// One of our own programs to try things on.
+    #[command(subcommand, hide = true)]
+    Workload(hawkeye_workload::WorkloadCommand),
+}
+
+/// All that the program can be told, for its manual pages and completions.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Carries out what this process's arguments ask for.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    let messages = fmt::layer()
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(messages)
+        .with(log_filter())
+        .init();
+    let done = || Ok(ExitCode::SUCCESS);
+    let result = match arguments.command {
+        Command::Sim(command) => command.execute().and_then(|()| done()),
+        Command::Itanium(command) => command.execute().and_then(|()| done()),
+        Command::Predict(command) => command.execute().and_then(|()| done()),
+        Command::Calibrate(command) => command.execute().and_then(|()| done()),
+        Command::Demo(command) => command.execute().and_then(|()| done()),
+        Command::Bench(command) => command.execute(),
+        Command::Workload(command) => hawkeye_workload::run(&command)
+            .map_err(anyhow::Error::from)
+            .and_then(|()| done()),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("hawkeye-lab: {error:#}");
+        ExitCode::from(COULD_NOT)
+    })
+}
+
+/// The levels that `HAWKEYE_LOG` asks for, such as `info` or `warn,hawkeye_linux=debug`.
+fn log_filter() -> Targets {
+    let usual = Targets::new().with_default(LevelFilter::WARN);
+    let Some(text) = std::env::var_os("HAWKEYE_LOG").filter(|text| !text.is_empty()) else {
+        return usual;
+    };
+    text.to_string_lossy().parse().unwrap_or_else(|error| {
+        eprintln!("hawkeye-lab: HAWKEYE_LOG is ignored: {error}");
+        usual
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use hawkeye_test_support::help;
+
+    #[test]
+    fn every_help_fits_a_screen() {
+        help::every_help_fits_a_screen::<Arguments>();
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_is_understood() {
+        help::every_command_has_an_example_that_is_understood::<Arguments>();
+    }
+
+    #[test]
+    fn the_long_flag_shows_the_short_help_everywhere() {
+        help::the_long_flag_shows_the_short_help_everywhere::<Arguments>();
+    }
+}
