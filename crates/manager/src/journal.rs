@@ -283,7 +283,7 @@ mod tests {
             pid,
             start_ticks: 1,
         };
-        let reason = Reason::AddressOrder { present: 9 };
+        let reason = Reason::new("a test");
         let promoted = |pid| Event::Promoted {
             process: id(pid),
             region: RegionAddr::containing(0),

@@ -12,7 +12,6 @@ mod viewing;
 use crate::journal::{Event, Journal};
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
-use hawkeye_policy::policies::LinuxOrder;
 use hawkeye_policy::{
     Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
     Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
@@ -88,12 +87,7 @@ impl<M: Machine> Manager<M> {
             threshold: settings.bloat,
             ..RecoverySettings::default()
         };
-        // khugepaged's pace is the policy's own.
-        let rate = if policy.name() != LinuxOrder::NAME {
-            settings.rate
-        } else {
-            None
-        };
+        let rate = settings.rate.filter(|_| !policy.sets_own_pace());
         Ok(Self {
             sampling: Sampling::new(&settings),
             guard: MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?,

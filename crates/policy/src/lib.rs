@@ -25,6 +25,7 @@ pub mod policies;
 pub mod policy;
 pub mod prezeroing;
 pub mod ranking;
+pub mod reason;
 pub mod recovered;
 pub mod recovery;
 pub mod rules;
@@ -56,10 +57,11 @@ pub use pacing::{SamplingPace, SlowdownBudget, StretchedBy};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
-pub use plan::{FaultSizes, Promotion, Reason};
+pub use plan::{FaultSizes, Promotion};
 pub use policies::{PolicySettings, UnknownPolicy};
-pub use policy::{Needs, Policy, Waiting};
+pub use policy::{ExplainPolicy, Needs, Policy, Waiting};
 pub use ranking::{Contender, CpuUse};
+pub use reason::Reason;
 pub use recovered::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};

@@ -2,38 +2,50 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::plan::{FaultSizes, Promotion, Reason};
+use crate::plan::{FaultSizes, Promotion};
+use crate::reason::Reason;
 use std::time::Duration;
 
-/// What a policy must be shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needs {
-    /// Nothing: it never promotes.
-    Nothing,
-    /// Which base pages are present; no access bits are cleared for it.
-    Population,
-    /// Access coverage.
-    Coverage,
-    /// Access coverage, and the overhead of each process.
-    CoverageAndOverhead,
-    /// The overhead of each process, and how fast each region is walked for.
-    Walks,
-}
+/// What a policy must be shown: kinds of samples, any number of them. Every sample of a region says
+/// how many base pages are present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs(u8);
 
 impl Needs {
+    /// Nothing: the policy never promotes.
+    pub const NOTHING: Self = Self(0);
+    /// Which base pages are present; no access bits are cleared for it.
+    pub const POPULATION: Self = Self(1);
+    /// Access coverage: the access bits of the whole process are cleared.
+    pub const COVERAGE: Self = Self(1 << 1);
+    /// The overhead of each process.
+    pub const OVERHEAD: Self = Self(1 << 2);
+    /// How many page walks each region causes.
+    pub const WALKS: Self = Self(1 << 3);
+
+    /// These kinds and those.
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether any of these kinds is among them.
+    const fn any_of(self, kinds: Self) -> bool {
+        self.0 & kinds.0 != 0
+    }
+
     /// Whether access bits are cleared and read for it.
-    pub fn accesses(self) -> bool {
-        self >= Self::Coverage
+    pub const fn accesses(self) -> bool {
+        self.any_of(Self::COVERAGE.with(Self::OVERHEAD).with(Self::WALKS))
     }
 
-    /// Whether the whole of a process is to be cleared, for its coverage.
-    pub fn coverage(self) -> bool {
-        matches!(self, Self::Coverage | Self::CoverageAndOverhead)
+    /// Whether the access bits of the whole process are cleared, for its coverage.
+    pub const fn coverage(self) -> bool {
+        self.any_of(Self::COVERAGE)
     }
 
-    /// Whether overhead is to be found out.
-    pub fn overhead(self) -> bool {
-        self >= Self::CoverageAndOverhead
+    /// Whether the overhead of each process is measured. Page walks by region come with it.
+    pub const fn overhead(self) -> bool {
+        self.any_of(Self::OVERHEAD.with(Self::WALKS))
     }
 }
 
@@ -54,12 +66,17 @@ pub struct Waiting {
 /// Limits that hold for every policy (budgets, watermarks, cool-downs) are not its business: the
 /// manager applies them and drops a proposal that they forbid. A dropped or refused region comes
 /// back through a later observation.
-pub trait Policy: Send {
+pub trait Policy: ExplainPolicy + Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
     /// What it must be shown.
     fn needs(&self) -> Needs;
+
+    /// Whether its pace is its own: the manager's limit of promotions per second is then not applied.
+    fn sets_own_pace(&self) -> bool {
+        false
+    }
 
     /// Takes in one round of samples. A process that is missing from it, and not among the unread, is
     /// gone.
@@ -74,19 +91,21 @@ pub trait Policy: Send {
         None
     }
 
-    /// Told that a proposal of its own was carried out, and how long that took; or that it was not
+    /// Reports that a proposal of its own was carried out, and how long that took; or that it was not
     /// (`None`). Policies that pace themselves count only the first.
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
+}
 
-    /// For whoever asks about this region: how it waits for its turn; `None` where it does not, or the policy keeps
-    /// no such list.
-    fn waiting(&self, _process: ProcessId, _region: RegionAddr) -> Option<Waiting> {
+/// Explains what a policy has not proposed. A policy that has nothing to say implements it empty.
+pub trait ExplainPolicy {
+    /// How this region waits for its turn; `None` where it does not wait, or the policy keeps no such
+    /// list.
+    fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<Waiting> {
         None
     }
 
-    /// For whoever asks about this process: why the policy proposes nothing of it at present,
-    /// whatever its regions are like, as a clause.
-    fn passes_over(&self, _process: ProcessId) -> Option<String> {
+    /// Why the policy proposes no region of this process at present, as a clause.
+    fn explain_process(&self, _process: ProcessId) -> Option<String> {
         None
     }
 }

@@ -5,11 +5,13 @@ mod owner;
 use crate::error::SettingError;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::plan::Reason;
+use crate::reason::Reason;
 use crate::watermarks::Shortage;
 use owner::Owner;
+use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::time::Duration;
 
 /// From how many zero base pages on a huge page is split (paper, section 3.2: "a threshold").
@@ -59,6 +61,41 @@ impl Default for RecoverySettings {
             threshold: BloatThreshold::default(),
             rescan_after: Duration::from_secs(60),
         }
+    }
+}
+
+/// Memory is over the mark at which it is recovered, and the huge page holds this many zero base
+/// pages.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "bloat")]
+struct BloatReason {
+    /// Zero-filled base pages found.
+    zero_pages: u16,
+    /// Split at or above this many.
+    threshold: u16,
+    /// Memory in use, per cent, of what is short of it.
+    used_percent: f64,
+    /// The share above which recovery started, per cent: the high watermark, or less while use grows
+    /// fast.
+    start_percent: f64,
+    /// How fast use grows, bytes per second.
+    growth_bytes_per_s: u64,
+}
+
+impl fmt::Display for BloatReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            zero_pages,
+            threshold,
+            used_percent,
+            start_percent,
+            growth_bytes_per_s,
+        } = self;
+        write!(
+            f,
+            "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovered from {start_percent:.0} % on)",
+            growth_bytes_per_s / 1_000_000
+        )
     }
 }
 
@@ -189,12 +226,14 @@ impl RecoveryPlanner {
     /// `shortage` is why memory is recovered, for the record.
     pub fn judge(&self, zero_pages: u16, shortage: Shortage) -> Option<Reason> {
         let threshold = self.settings.threshold.zero_pages();
-        (zero_pages >= threshold).then_some(Reason::Bloat {
-            zero_pages,
-            threshold,
-            used_percent: shortage.used_percent,
-            start_percent: shortage.start_percent,
-            growth_bytes_per_s: shortage.growth_bytes_per_s,
+        (zero_pages >= threshold).then(|| {
+            Reason::new(BloatReason {
+                zero_pages,
+                threshold,
+                used_percent: shortage.used_percent,
+                start_percent: shortage.start_percent,
+                growth_bytes_per_s: shortage.growth_bytes_per_s,
+            })
         })
     }
 

@@ -94,7 +94,7 @@ proptest! {
                 Call::Wait(ns) => {
                     machine.wait_until(machine.now() + Duration::from_nanos(ns));
                 }
-                Call::Clear(p) => drop(machine.start_window(ids[p], Needs::Coverage, Duration::MAX)),
+                Call::Clear(p) => drop(machine.start_window(ids[p], Needs::COVERAGE, Duration::MAX)),
                 Call::Sample(p) => {
                     let sampled = machine.sample(ids[p], Duration::MAX);
                     let regions = match &sampled {

@@ -93,7 +93,7 @@ fn coverage_follows_the_pattern() -> Outcome {
             .is_ok_and(|read| read.done().map(|s| s.source) == Some(CoverageSource::Population))
     );
     assert_eq!(
-        machine.start_window(process, Needs::Coverage, Duration::MAX),
+        machine.start_window(process, Needs::COVERAGE, Duration::MAX),
         Ok(Progress::Done(()))
     );
     machine.wait_until(machine.now() + Duration::from_millis(5));

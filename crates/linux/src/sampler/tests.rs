@@ -59,7 +59,7 @@ fn locked_memory_is_not_taken_for_hot() {
     let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
     sampler.bind(&mut member).expect("binds");
     let long = Instant::now() + Duration::from_secs(60);
-    let started = sampler.start_window(&mut member, Needs::Coverage, &mut calls, long);
+    let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut calls, long);
     assert!(matches!(started, Ok(Slice::Done(()))));
     write(0..1);
     let sample = match sampler.sample(&mut member, &mut calls, long) {

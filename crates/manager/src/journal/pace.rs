@@ -70,7 +70,7 @@ mod tests {
             pid,
             start_ticks: 1,
         };
-        let reason = Reason::AddressOrder { present: 9 };
+        let reason = Reason::new("a test");
         let promoted = |second, pid| Entry {
             at: Duration::from_secs(second),
             event: Event::Promoted {

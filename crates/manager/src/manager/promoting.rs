@@ -4,7 +4,7 @@ use super::{BATCH, Manager};
 use crate::journal::Event;
 use crate::machine::{Machine, MachineError, NO_HUGE_PAGE, Promoted};
 use hawkeye_policy::{
-    AfterCall, BASE_PAGE_BYTES, Backoff, PAGES_PER_REGION, PageOrder, ProcessId, Promotion, Reason,
+    AfterCall, BASE_PAGE_BYTES, Backoff, PAGES_PER_REGION, PageOrder, ProcessId, Promotion,
     RegionAddr, Spent,
 };
 use std::time::Duration;
@@ -91,13 +91,11 @@ impl<M: Machine> Manager<M> {
 
     /// Tells when to look what is left: policies that don't say what a promotion saves look once a period.
     fn note_best_left(&mut self, now: Duration, next: Option<&Next>) {
-        let saved_us_per_s = match next.map(|next| &next.promotion.reason) {
-            None => 0.0,
-            Some(Reason::Saving { saved_us_per_s, .. }) => *saved_us_per_s,
-            Some(_) => return,
-        };
-        self.sampling
-            .note_best_left(now, saved_us_per_s, &self.settings);
+        let best = next.map_or(Some(0.0), |next| next.promotion.saved_us_per_s);
+        if let Some(saved_us_per_s) = best {
+            self.sampling
+                .note_best_left(now, saved_us_per_s, &self.settings);
+        }
     }
 
     /// What is to be tried again is chosen anew from what a policy is about to see.
@@ -187,6 +185,7 @@ impl<M: Machine> Manager<M> {
             process,
             region,
             order,
+            saved_us_per_s,
             reason,
             ..
         } = promotion;
@@ -209,7 +208,7 @@ impl<M: Machine> Manager<M> {
         }
         match outcome {
             Ok(Promoted::Done(took)) => {
-                if let Reason::Saving { saved_us_per_s, .. } = reason {
+                if let Some(saved_us_per_s) = saved_us_per_s {
                     self.sampling.note_saving(saved_us_per_s);
                 }
                 self.journal.note(
@@ -268,6 +267,7 @@ fn promotion_bytes(promotion: &Promotion) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::Reason;
 
     fn bytes(order: PageOrder, present: u16) -> u64 {
         promotion_bytes(&Promotion {
@@ -278,7 +278,8 @@ mod tests {
             region: RegionAddr::containing(0),
             order,
             expected_present: present,
-            reason: Reason::AddressOrder { present },
+            saved_us_per_s: None,
+            reason: Reason::new("a test"),
         })
     }
 

@@ -350,7 +350,7 @@ impl<M: Machine> Manager<M> {
             open, cpu_before, ..
         } = opening;
         let needs = self.policy.needs();
-        if needs == Needs::Nothing || open.is_empty() {
+        if needs == Needs::NOTHING || open.is_empty() {
             self.sampling.state = State::Idle {
                 next: now + self.settings.period,
             };

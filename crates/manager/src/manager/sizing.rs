@@ -4,7 +4,27 @@ use super::Manager;
 use crate::journal::Event;
 use crate::machine::Machine;
 use hawkeye_policy::{FaultSizes, PageOrders, ProcessId, Reason};
+use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
+
+/// The sizes at first touches that suited the same program before.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "learned")]
+struct LearnedReason {
+    /// In how many of its starts, one after the other.
+    starts: u32,
+}
+
+impl fmt::Display for LearnedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts = self.starts;
+        write!(
+            f,
+            "best for this program in the last {starts} of its starts"
+        )
+    }
+}
 
 impl<M: Machine> Manager<M> {
     /// Has every process's memory be given what the policy wants, or what suited the same program before where the policy does not know
@@ -36,9 +56,9 @@ impl<M: Machine> Manager<M> {
         let learned = self.machine.learned_sizes(process)?;
         Some(FaultSizes {
             orders: learned.orders,
-            reason: Reason::Learned {
+            reason: Reason::new(LearnedReason {
                 starts: learned.starts,
-            },
+            }),
         })
     }
 

@@ -7,12 +7,15 @@ use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
-use crate::plan::{FaultSizes, Promotion, Reason};
+use crate::plan::{FaultSizes, Promotion};
 use crate::policies::hawkeye_pmu::below_limit;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy, Waiting};
+use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::reason::Reason;
 use costs::Costs;
 use member::{Candidate, Member, Seen};
+use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
 
 /// What HawkEye can be told.
@@ -44,6 +47,41 @@ impl Default for HawkeyeSettings {
             average: CoverageAverage::default(),
             horizon: Duration::from_secs(300),
         }
+    }
+}
+
+/// What the promotion is expected to save, against what it costs.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "saving")]
+struct SavingReason {
+    /// The overhead of the process.
+    overhead: Overhead,
+    /// The size of the pages that are to map the region.
+    order: PageOrder,
+    /// Page walks of the region that those spare, per second of CPU time.
+    walks_per_s: u32,
+    /// CPU time that the promotion is expected to save, in microseconds a second.
+    saved_us_per_s: f64,
+    /// What a promotion costs, as last seen, in microseconds.
+    cost_us: f64,
+    /// After how long it has paid for itself, in seconds.
+    pays_after_s: f64,
+}
+
+impl fmt::Display for SavingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            overhead,
+            order,
+            walks_per_s,
+            saved_us_per_s,
+            cost_us,
+            pays_after_s,
+        } = self;
+        write!(
+            f,
+            "overhead {overhead}, {walks_per_s} page walks/s here: {order} saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
+        )
     }
 }
 
@@ -96,10 +134,10 @@ impl Hawkeye {
         }
     }
 
-    fn reason(&self, member: &Member, candidate: &Candidate) -> Option<Reason> {
+    fn reason(&self, member: &Member, candidate: &Candidate) -> Option<SavingReason> {
         let saving = member.saving(candidate);
         let cost_us = self.costs.of(candidate.order).as_secs_f64() * 1e6;
-        Some(Reason::Saving {
+        Some(SavingReason {
             overhead: member.overhead?,
             order: candidate.order,
             walks_per_s: candidate.weight as u32,
@@ -116,7 +154,7 @@ impl Policy for Hawkeye {
     }
 
     fn needs(&self) -> Needs {
-        Needs::Walks
+        Needs::OVERHEAD.with(Needs::WALKS)
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -162,7 +200,8 @@ impl Policy for Hawkeye {
             region: candidate.region,
             order: candidate.order,
             expected_present: candidate.present,
-            reason,
+            saved_us_per_s: Some(reason.saved_us_per_s),
+            reason: Reason::new(reason),
         })
     }
 
@@ -183,15 +222,17 @@ impl Policy for Hawkeye {
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
         self.members.get(process)?.fault_sizes().cloned()
     }
+}
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+impl ExplainPolicy for Hawkeye {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.of(candidate.order).as_secs_f64();
         let pays = member.saving(candidate) * member.horizon.as_secs_f64() >= cost_s;
         Some(Waiting {
-            reason: self.reason(member, candidate)?,
+            reason: Reason::new(self.reason(member, candidate)?),
             ahead: ahead as u64,
             passed_over: (!pays).then(|| {
                 let most_s = member.horizon.as_secs();
@@ -200,7 +241,7 @@ impl Policy for Hawkeye {
         })
     }
 
-    fn passes_over(&self, process: ProcessId) -> Option<String> {
+    fn explain_process(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
         let savable = member.overhead.map(|overhead| Overhead {
             percent: overhead.savable_percent(),

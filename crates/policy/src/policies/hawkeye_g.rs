@@ -1,12 +1,15 @@
 //! HawkEye-G: the highest access coverage of all processes first (paper, section 3.4).
 
-use crate::access_map::AccessMap;
+use crate::access_map::{AccessMap, Candidate};
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
-use crate::plan::{Promotion, Reason};
+use crate::plan::Promotion;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy, Waiting};
+use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::reason::Reason;
+use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
 
 /// What HawkEye-G can be told.
@@ -22,6 +25,32 @@ struct Member {
     map: AccessMap,
     /// Number of the last turn it had; 0 for none yet.
     last_turn: u64,
+}
+
+/// The region is next in this bucket of its access map.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "bucket")]
+struct BucketReason {
+    /// Bucket index, 0-9.
+    bucket: u8,
+    /// Averaged coverage, base pages.
+    coverage: u16,
+}
+
+impl BucketReason {
+    fn of(candidate: &Candidate) -> Reason {
+        Reason::new(Self {
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        })
+    }
+}
+
+impl fmt::Display for BucketReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bucket, coverage } = self;
+        write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
+    }
 }
 
 /// Takes from the highest bucket that is not empty in any process; processes that have one at that
@@ -63,7 +92,7 @@ impl Policy for HawkeyeG {
     }
 
     fn needs(&self) -> Needs {
-        Needs::Coverage
+        Needs::COVERAGE
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -97,10 +126,8 @@ impl Policy for HawkeyeG {
             region: candidate.region,
             order: PageOrder::HUGE,
             expected_present: candidate.present,
-            reason: Reason::Bucket {
-                bucket: candidate.bucket,
-                coverage: candidate.coverage,
-            },
+            saved_us_per_s: None,
+            reason: BucketReason::of(&candidate),
         })
     }
 
@@ -112,18 +139,15 @@ impl Policy for HawkeyeG {
             }
         }
     }
+}
 
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+impl ExplainPolicy for HawkeyeG {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
         let map = self.access_map(process)?;
         let candidate = map.candidate(region)?;
-        let reason = Reason::Bucket {
-            bucket: candidate.bucket,
-            coverage: candidate.coverage,
-        };
-        let ahead = map.ahead_of(&candidate);
         Some(Waiting {
-            reason,
-            ahead,
+            reason: BucketReason::of(&candidate),
+            ahead: map.ahead_of(&candidate),
             passed_over: None,
         })
     }
@@ -191,10 +215,11 @@ mod tests {
                 region: region(3),
                 order: PageOrder::HUGE,
                 expected_present: 400,
-                reason: Reason::Bucket {
+                saved_us_per_s: None,
+                reason: Reason::new(BucketReason {
                     bucket: 6,
                     coverage: 333
-                },
+                }),
             }]
         );
     }
@@ -204,20 +229,24 @@ mod tests {
         let mut policy = newest_only();
         let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
         policy.observe(&observation(&[(1, regions)]));
-        let reason = Reason::Bucket {
+        let reason = Reason::new(BucketReason {
             bucket: 6,
             coverage: 333,
-        };
+        });
+        assert_eq!(
+            serde_json::to_string(&reason).ok().as_deref(),
+            Some(r#"{"rule":"bucket","bucket":6,"coverage":333}"#)
+        );
         let waits = Waiting {
             reason,
             ahead: 2,
             passed_over: None,
         };
-        assert_eq!(policy.waiting(process(1), region(3)), Some(waits));
-        assert_eq!(policy.waiting(process(1), region(4)), None);
-        assert_eq!(policy.waiting(process(2), region(3)), None);
+        assert_eq!(policy.explain_region(process(1), region(3)), Some(waits));
+        assert_eq!(policy.explain_region(process(1), region(4)), None);
+        assert_eq!(policy.explain_region(process(2), region(3)), None);
         drain(&mut policy);
-        assert_eq!(policy.waiting(process(1), region(3)), None);
+        assert_eq!(policy.explain_region(process(1), region(3)), None);
     }
 
     #[test]
@@ -304,10 +333,8 @@ mod tests {
             let promotions = drain(&mut policy);
             let buckets: Vec<_> = promotions
                 .iter()
-                .filter_map(|p| match p.reason {
-                    Reason::Bucket { bucket, .. } => Some(bucket),
-                    _ => None,
-                })
+                .filter_map(|p| p.reason.data::<BucketReason>())
+                .map(|reason| reason.bucket)
                 .collect();
             prop_assert!(buckets.is_sorted_by(|a, b| a >= b), "{:?}", buckets);
             let accessed = coverage.iter().flatten().filter(|c| **c > 0).count();

@@ -1,15 +1,18 @@
 //! HawkEye-PMU: the highest measured overhead of all processes first (paper, section 3.4).
 
-use crate::access_map::AccessMap;
+use crate::access_map::{AccessMap, Candidate};
 use crate::average::CoverageAverage;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
-use crate::plan::{Promotion, Reason};
+use crate::plan::Promotion;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy, Waiting};
+use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::reason::Reason;
 use crate::run_rate::WORTH_CORES;
 use crate::terms::Terms;
+use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
 
 /// What HawkEye-PMU can be told.
@@ -38,6 +41,42 @@ impl Member {
         let percent = self.overhead?.percent;
         let least = self.terms.least_gain_percent();
         (percent >= least).then_some(percent * self.terms.weight)
+    }
+}
+
+/// The overhead of the process is among the highest, and this is its best region.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "measured-overhead")]
+struct OverheadReason {
+    /// What translation costs the process, as last measured.
+    overhead: Overhead,
+    /// Bucket index in its access map, 0-9.
+    bucket: u8,
+    /// Averaged coverage, base pages.
+    coverage: u16,
+}
+
+impl OverheadReason {
+    fn of(overhead: Overhead, candidate: &Candidate) -> Reason {
+        Reason::new(Self {
+            overhead,
+            bucket: candidate.bucket,
+            coverage: candidate.coverage,
+        })
+    }
+}
+
+impl fmt::Display for OverheadReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            overhead,
+            bucket,
+            coverage,
+        } = self;
+        write!(
+            f,
+            "overhead {overhead}, bucket {bucket}: {coverage} of 512 base pages accessed"
+        )
     }
 }
 
@@ -87,7 +126,7 @@ impl Policy for HawkeyePmu {
     }
 
     fn needs(&self) -> Needs {
-        Needs::CoverageAndOverhead
+        Needs::COVERAGE.with(Needs::OVERHEAD)
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -123,33 +162,9 @@ impl Policy for HawkeyePmu {
             region: candidate.region,
             order: PageOrder::HUGE,
             expected_present: candidate.present,
-            reason: Reason::MeasuredOverhead {
-                overhead,
-                bucket: candidate.bucket,
-                coverage: candidate.coverage,
-            },
+            saved_us_per_s: None,
+            reason: OverheadReason::of(overhead, &candidate),
         })
-    }
-
-    fn waiting(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
-        let member = self.members.get(process)?;
-        let candidate = member.map.candidate(region)?;
-        let reason = Reason::MeasuredOverhead {
-            overhead: member.overhead?,
-            bucket: candidate.bucket,
-            coverage: candidate.coverage,
-        };
-        let ahead = member.map.ahead_of(&candidate);
-        Some(Waiting {
-            reason,
-            ahead,
-            passed_over: None,
-        })
-    }
-
-    fn passes_over(&self, process: ProcessId) -> Option<String> {
-        let member = self.members.get(process)?;
-        below_limit(member.overhead, member.terms)
     }
 
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
@@ -159,6 +174,23 @@ impl Policy for HawkeyePmu {
                 member.map.remove(region);
             }
         }
+    }
+}
+
+impl ExplainPolicy for HawkeyePmu {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+        let member = self.members.get(process)?;
+        let candidate = member.map.candidate(region)?;
+        Some(Waiting {
+            reason: OverheadReason::of(member.overhead?, &candidate),
+            ahead: member.map.ahead_of(&candidate),
+            passed_over: None,
+        })
+    }
+
+    fn explain_process(&self, process: ProcessId) -> Option<String> {
+        let member = self.members.get(process)?;
+        below_limit(member.overhead, member.terms)
     }
 }
 
@@ -309,11 +341,17 @@ mod tests {
         };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge(4, true)])]));
         let promotions = drain(&mut policy);
-        let reason = Reason::MeasuredOverhead {
+        let reason = Reason::new(OverheadReason {
             overhead: Overhead::exact(12.5, OverheadSource::Counters),
             bucket: 6,
             coverage: 333,
-        };
+        });
+        assert_eq!(
+            serde_json::to_string(&reason).ok().as_deref(),
+            Some(
+                r#"{"rule":"measured-overhead","overhead":{"percent":12.5,"huge_percent":0.0,"low_percent":12.5,"high_percent":12.5,"at_least":false,"source":"counters"},"bucket":6,"coverage":333}"#
+            )
+        );
         assert_eq!(
             reason.to_string(),
             "overhead 12.5 %, bucket 6: 333 of 512 base pages accessed"
@@ -325,6 +363,7 @@ mod tests {
                 region: region(3),
                 order: PageOrder::HUGE,
                 expected_present: 400,
+                saved_us_per_s: None,
                 reason,
             }]
         );

@@ -3,10 +3,13 @@
 use crate::error::{SettingError, positive_up_to};
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::plan::{Promotion, Reason};
+use crate::plan::Promotion;
 use crate::policies::members::Members;
-use crate::policy::{Needs, Policy};
+use crate::policy::{ExplainPolicy, Needs, Policy};
+use crate::reason::Reason;
+use serde::Serialize;
 use std::cmp::Reverse;
+use std::fmt;
 use std::time::Duration;
 
 /// What Ingens can be told. The defaults are the paper's.
@@ -171,6 +174,32 @@ fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
     !region.is_huge() && region.present >= min_present
 }
 
+/// Enough of the region is in use, and its process is furthest behind its share.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "utilisation")]
+struct UtilisationReason {
+    /// Base pages present.
+    present: u16,
+    /// Free memory fragmentation index (0-1), which decides how many are enough; `None` where it
+    /// isn't known.
+    fmfi: Option<f64>,
+    /// The process's promotion metric: memory it holds over memory under its huge pages, idle ones
+    /// weighing more (over 0).
+    importance: f64,
+}
+
+impl fmt::Display for UtilisationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let present = self.present;
+        write!(f, "{present} of 512 base pages present with ")?;
+        match self.fmfi {
+            Some(fmfi) => write!(f, "a fragmentation of {fmfi:.2}")?,
+            None => write!(f, "unknown fragmentation")?,
+        }
+        write!(f, ", importance {:.2}", self.importance)
+    }
+}
+
 /// Takes from the process whose promotion metric is highest: first regions that faults have filled up far enough, in the
 /// order in which they did so, then others from low to high addresses, going on where it was.
 ///
@@ -232,7 +261,7 @@ impl Policy for Ingens {
 
     /// Present pages would do for utilisation; idleness needs access bits.
     fn needs(&self) -> Needs {
-        Needs::Coverage
+        Needs::COVERAGE
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -264,11 +293,12 @@ impl Policy for Ingens {
             region: next.region,
             order: PageOrder::HUGE,
             expected_present: next.present,
-            reason: Reason::Utilisation {
+            saved_us_per_s: None,
+            reason: Reason::new(UtilisationReason {
                 present: next.present,
                 fmfi: self.fmfi,
                 importance,
-            },
+            }),
         })
     }
 
@@ -281,6 +311,8 @@ impl Policy for Ingens {
         }
     }
 }
+
+impl ExplainPolicy for Ingens {}
 
 #[cfg(test)]
 mod tests;

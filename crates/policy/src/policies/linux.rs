@@ -6,10 +6,13 @@ pub use pace::Pace;
 
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::plan::{Promotion, Reason};
-use crate::policy::{Needs, Policy};
+use crate::plan::Promotion;
+use crate::policy::{ExplainPolicy, Needs, Policy};
+use crate::reason::Reason;
 use pace::Pacer;
+use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
 use std::time::Duration;
 
 /// What the Linux policy can be told. The defaults are the kernel's.
@@ -28,6 +31,21 @@ impl Default for LinuxSettings {
             max_ptes_none: 511,
             pace: Pace::default(),
         }
+    }
+}
+
+/// khugepaged's order: the next populated region, first come first served, low to high addresses.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "address-order")]
+struct AddressOrderReason {
+    /// Base pages present.
+    present: u16,
+}
+
+impl fmt::Display for AddressOrderReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let present = self.present;
+        write!(f, "next in address order, {present} base pages present")
     }
 }
 
@@ -118,7 +136,11 @@ impl Policy for LinuxOrder {
     }
 
     fn needs(&self) -> Needs {
-        Needs::Population
+        Needs::POPULATION
+    }
+
+    fn sets_own_pace(&self) -> bool {
+        true
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -177,9 +199,10 @@ impl Policy for LinuxOrder {
             region: next.region,
             order: PageOrder::HUGE,
             expected_present: next.present,
-            reason: Reason::AddressOrder {
+            saved_us_per_s: None,
+            reason: Reason::new(AddressOrderReason {
                 present: next.present,
-            },
+            }),
         })
     }
 
@@ -189,6 +212,8 @@ impl Policy for LinuxOrder {
         }
     }
 }
+
+impl ExplainPolicy for LinuxOrder {}
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::plan::Promotion;
-use crate::policy::{Needs, Policy};
+use crate::policy::{ExplainPolicy, Needs, Policy};
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -18,12 +18,12 @@ impl NoPromotion {
 
     /// Looks at nothing either.
     pub const BLIND: Self = Self {
-        needs: Needs::Nothing,
+        needs: Needs::NOTHING,
     };
 
     /// Wants to see coverage and overhead: for those who measure and change nothing (`hawkeye record`).
     pub const WATCHING: Self = Self {
-        needs: Needs::CoverageAndOverhead,
+        needs: Needs::COVERAGE.with(Needs::OVERHEAD),
     };
 }
 
@@ -44,6 +44,8 @@ impl Policy for NoPromotion {
 
     fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _: Option<Duration>) {}
 }
+
+impl ExplainPolicy for NoPromotion {}
 
 #[cfg(test)]
 mod tests {

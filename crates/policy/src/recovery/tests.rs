@@ -108,13 +108,23 @@ fn split_at_or_above_the_threshold() {
         growth_bytes_per_s: 7,
     };
     assert_eq!(planner.judge(63, short), None);
-    let bloat = Reason::Bloat {
+    let bloat = Reason::new(BloatReason {
         zero_pages: 64,
         threshold: 64,
         used_percent: 90.0,
         start_percent: 85.0,
         growth_bytes_per_s: 7,
-    };
+    });
+    assert_eq!(
+        bloat.to_string(),
+        "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovered from 85 % on)"
+    );
+    assert_eq!(
+        serde_json::to_string(&bloat).ok().as_deref(),
+        Some(
+            r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#
+        )
+    );
     assert_eq!(planner.judge(64, short), Some(bloat));
     assert!(BloatThreshold::new(0).is_err());
     assert!(BloatThreshold::new(513).is_err());

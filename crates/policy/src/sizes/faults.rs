@@ -5,7 +5,10 @@ use super::region::{added_bytes, present_runs, saved_share};
 use crate::machine_shape::MachineShape;
 use crate::observation::{OutsideRegions, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};
-use crate::plan::{FaultSizes, Reason};
+use crate::plan::FaultSizes;
+use crate::reason::Reason;
+use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
 
 /// What is known of a process's memory that is not under huge pages.
@@ -17,6 +20,36 @@ pub struct Evidence<'a> {
     pub outside: &'a OutsideRegions,
     /// Page faults per second.
     pub faults_per_s: f64,
+}
+
+/// What the size saves at first touches, against the memory that it takes.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "fault-size")]
+pub(crate) struct FaultSizeReason {
+    /// Of the pages that are to be mapped.
+    pub(crate) order: PageOrder,
+    /// Share of page faults that it spares, in per cent.
+    pub(crate) faults_percent: f64,
+    /// CPU time that it is expected to save in page walks, in microseconds a second.
+    pub(crate) saved_us_per_s: f64,
+    /// Memory that it takes beyond what is used, in bytes.
+    pub(crate) added_bytes: u64,
+}
+
+impl fmt::Display for FaultSizeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            order,
+            faults_percent,
+            saved_us_per_s,
+            added_bytes,
+        } = self;
+        write!(
+            f,
+            "{order} at first touches spares {faults_percent:.0} % of the faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
+            added_bytes >> 10
+        )
+    }
 }
 
 /// Sums over the memory that is mapped by base pages.
@@ -92,12 +125,12 @@ impl Evidence<'_> {
         };
         Some(FaultSizes {
             orders,
-            reason: Reason::FaultSize {
+            reason: Reason::new(FaultSizeReason {
                 order,
                 faults_percent: (1.0 - sums.blocks / sums.pages).max(0.0) * 100.0,
                 saved_us_per_s: sums.saved_cores * 1e6,
                 added_bytes: sums.added_bytes as u64,
-            },
+            }),
         })
     }
 }

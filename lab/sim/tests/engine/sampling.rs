@@ -22,7 +22,7 @@ fn window(sample: u32, window: Duration) -> ProcessSample {
         .processes(Duration::from_secs(3600))
         .done()
         .expect("all have joined")[0];
-    let needs = Needs::CoverageAndOverhead;
+    let needs = Needs::COVERAGE.with(Needs::OVERHEAD);
     engine
         .start_window(process, needs, Duration::MAX)
         .unwrap_or_else(|error| panic!("{error}"));

@@ -137,7 +137,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
     let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
-        machine.start_window(process, Needs::Walks, Duration::MAX)?;
+        machine.start_window(process, Needs::OVERHEAD.with(Needs::WALKS), Duration::MAX)?;
         let later = machine.now() + Duration::from_secs(3);
         machine.wait_until(later);
         let sample = machine
@@ -327,7 +327,7 @@ proptest! {
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }
                 Step::Sample => {
-                    machine.start_window(process, Needs::Walks, Duration::MAX).ok();
+                    machine.start_window(process, Needs::OVERHEAD.with(Needs::WALKS), Duration::MAX).ok();
                     machine.sample(process, Duration::MAX).ok();
                 }
                 Step::Go(ms) => {

@@ -85,7 +85,7 @@ impl<M: Machine> Manager<M> {
         let seen = kept.is_some_and(|kept| kept.sample.source != CoverageSource::Population);
         let bucket =
             sample.filter(|sample| seen && state != RegionState::Huge && !sample.is_huge());
-        let waiting = self.policy.waiting(process, region);
+        let waiting = self.policy.explain_region(process, region);
         let status = self.process_status(process, &self.pace_of(process));
         let mut kept_by = self.kept_by(process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
@@ -126,7 +126,7 @@ impl<M: Machine> Manager<M> {
         if let Err(hold) = self.guard.may_promote(process, 0) {
             kept_by.push(hold.to_string());
         }
-        kept_by.extend(self.policy.passes_over(process));
+        kept_by.extend(self.policy.explain_process(process));
         if let (Some(rule), Some(most)) = (status.terms.rule, status.terms.max_huge_bytes) {
             if !self.huge_limits.allows(process) {
                 kept_by.push(format!(

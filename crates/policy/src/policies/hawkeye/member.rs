@@ -6,8 +6,9 @@ use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
-use crate::plan::{FaultSizes, Reason};
-use crate::sizes::faults::Evidence;
+use crate::plan::FaultSizes;
+use crate::reason::Reason;
+use crate::sizes::faults::{Evidence, FaultSizeReason};
 use crate::sizes::region::{best_order, saved_share};
 use crate::terms::Terms;
 use std::collections::{BTreeMap, HashSet};
@@ -248,12 +249,12 @@ impl Seen<'_> {
         if !over || decided.orders.is_empty() {
             return (at, decided);
         }
-        let reason = Reason::FaultSize {
+        let reason = Reason::new(FaultSizeReason {
             order: PageOrder::BASE,
             faults_percent: 0.0,
             saved_us_per_s: 0.0,
             added_bytes: 0,
-        };
+        });
         let orders = PageOrders::NONE;
         (self.at, FaultSizes { orders, reason })
     }

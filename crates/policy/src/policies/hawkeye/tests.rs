@@ -102,12 +102,12 @@ fn a_stream_beside_random_access_gets_nothing() {
     let promoted = drain(&mut policy);
     assert_eq!(promoted.len(), 6);
     assert!(promoted.iter().all(|(pid, _)| *pid == 2));
-    let why = policy.passes_over(process(1)).expect("a reason");
+    let why = policy.explain_process(process(1)).expect("a reason");
     assert_eq!(
         why,
         "its overhead of 0.8 % is under the 2 % that make promotion worth while"
     );
-    assert_eq!(policy.passes_over(process(2)), None);
+    assert_eq!(policy.explain_process(process(2)), None);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_oldest_process_has_no_longer_than_the_horizon() {
     policy.observe(&observed);
     assert_eq!(policy.next_promotion(at(0)), None);
     let why = policy
-        .waiting(process(1), region(7))
+        .explain_region(process(1), region(7))
         .and_then(|w| w.passed_over);
     assert_eq!(
         why.as_deref(),
@@ -229,7 +229,7 @@ fn what_huge_pages_cost_is_not_there_to_be_saved() {
         policy.observe(&seen);
         let left = policy.members.get(process(1)).map(|m| m.left_percent);
         let first = policy.next_promotion(at(0)).map(|p| p.region);
-        (left, first, policy.passes_over(process(1)))
+        (left, first, policy.explain_process(process(1)))
     };
     // What is left after the first is averaged with what the next window shows.
     assert_eq!(with(30.0), (Some(10.0), Some(region(1)), None));
@@ -329,9 +329,10 @@ fn each_region_gets_the_size_that_suits_it() {
     let of = |index| sizes.iter().find(|(r, _)| *r == region(index)).map(|f| f.1);
     assert_eq!(of(2), Some(PageOrder::HUGE));
     // 1,000 of nine million walks are 0.00003 cores: not worth 1.75 MiB.
-    let waiting = policy.waiting(process(1), region(1));
+    let waiting = policy.explain_region(process(1), region(1));
     let waiting = waiting.map(|waiting| waiting.reason);
-    assert!(of(1) == Some(K64) || matches!(waiting, Some(Reason::Saving { order: K64, .. })));
+    let saving = waiting.as_ref().and_then(|it| it.data::<SavingReason>());
+    assert!(of(1) == Some(K64) || saving.is_some_and(|it| it.order == K64));
 }
 
 #[test]

@@ -211,11 +211,15 @@ fn says_why_and_what_it_expects() {
     let mut policy = policy();
     policy.observe(&unfragmented(&[(1, vec![present(3, 384)])]));
     // 384 of 512 pages are 0.75 of a region: 0.75 / 0.25 = 3.
-    let reason = Reason::Utilisation {
+    let reason = Reason::new(UtilisationReason {
         present: 384,
         fmfi: Some(0.1),
         importance: 3.0,
-    };
+    });
+    assert_eq!(
+        serde_json::to_string(&reason).ok().as_deref(),
+        Some(r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#)
+    );
     assert_eq!(
         reason.to_string(),
         "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00"
@@ -227,6 +231,7 @@ fn says_why_and_what_it_expects() {
             region: region(3),
             order: PageOrder::HUGE,
             expected_present: 384,
+            saved_us_per_s: None,
             reason,
         }]
     );
@@ -359,10 +364,8 @@ proptest! {
         policy.observe(&round);
         let importances: Vec<f64> = take(&mut policy, usize::MAX)
             .iter()
-            .filter_map(|p| match p.reason {
-                Reason::Utilisation { importance, .. } => Some(importance),
-                _ => None,
-            })
+            .filter_map(|p| p.reason.data::<UtilisationReason>())
+            .map(|reason| reason.importance)
             .collect();
         prop_assert_eq!(importances.len() as u64, sizes.iter().map(|s| s.0).sum::<u64>());
         prop_assert!(importances.is_sorted_by(|a, b| a >= b), "{:?}", importances);

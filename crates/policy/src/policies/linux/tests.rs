@@ -107,10 +107,16 @@ fn enough_pages_must_be_present() {
     strict.observe(&observation(&[(1, samples)]));
     let taken = strict.next_promotion(at(0));
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
+    let reason = Reason::new(AddressOrderReason { present: 448 });
     assert_eq!(
-        taken.map(|p| p.reason),
-        Some(Reason::AddressOrder { present: 448 })
+        serde_json::to_string(&reason).ok().as_deref(),
+        Some(r#"{"rule":"address-order","present":448}"#)
     );
+    assert_eq!(
+        reason.to_string(),
+        "next in address order, 448 base pages present"
+    );
+    assert_eq!(taken.map(|p| p.reason), Some(reason));
     assert_eq!(strict.next_promotion(at(0)), None);
 }
 

@@ -1,0 +1,98 @@
+//! Why an action was chosen.
+
+use serde::{Serialize, Serializer};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why an action was chosen, with the numbers that decided.
+///
+/// A reason is data of whatever chose the action: a struct beside its policy. `Display` is its text
+/// for people, `Serialize` its JSON. Give the struct `#[serde(tag = "rule", rename = "...")]`, which
+/// names the rule in JSON.
+#[derive(Clone, Debug)]
+pub struct Reason(Arc<dyn Data>);
+
+impl Reason {
+    /// A reason with this data.
+    pub fn new<T>(data: T) -> Self
+    where
+        T: fmt::Display + fmt::Debug + Serialize + PartialEq + Send + Sync + 'static,
+    {
+        Self(Arc::new(data))
+    }
+
+    /// Its data, if it is of this type.
+    #[cfg(test)]
+    pub(crate) fn data<T: 'static>(&self) -> Option<&T> {
+        self.0.as_any().downcast_ref()
+    }
+}
+
+/// What a reason can do, whatever its type.
+trait Data: fmt::Display + fmt::Debug + erased_serde::Serialize + Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn equals(&self, other: &dyn Data) -> bool;
+}
+
+impl<T> Data for T
+where
+    T: fmt::Display + fmt::Debug + Serialize + PartialEq + Send + Sync + 'static,
+{
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn equals(&self, other: &dyn Data) -> bool {
+        other.as_any().downcast_ref() == Some(self)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl PartialEq for Reason {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals(&*other.0)
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        erased_serde::serialize(&*self.0, serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize)]
+    #[serde(tag = "rule", rename = "largest")]
+    struct Largest {
+        pages: u16,
+    }
+
+    impl fmt::Display for Largest {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "largest of all, with {} pages", self.pages)
+        }
+    }
+
+    #[test]
+    fn a_reason_is_its_data() {
+        let reason = Reason::new(Largest { pages: 9 });
+        assert_eq!(reason.to_string(), "largest of all, with 9 pages");
+        assert_eq!(
+            serde_json::to_string(&reason).ok().as_deref(),
+            Some(r#"{"rule":"largest","pages":9}"#)
+        );
+        assert_eq!(reason.data::<Largest>().map(|it| it.pages), Some(9));
+        assert_eq!(reason, Reason::new(Largest { pages: 9 }));
+        assert_ne!(reason, Reason::new(Largest { pages: 8 }));
+        assert_ne!(reason, Reason::new("largest"));
+    }
+}
