@@ -44,6 +44,7 @@ lint: lint-deps ## check format, lints, documentation, shell scripts and licence
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package hawkeye-cli --document-private-items
 	scripts/lint-files.sh
 	scripts/packages/check.sh quick
 

@@ -1,6 +1,28 @@
 //! The program `hawkeye`: manages huge pages for running Linux programs.
+//!
+//! This crate joins the product's libraries into a program. It decides nothing about memory: what is promoted or
+//! recovered, and when, is up to `hawkeye_policy` and `hawkeye_manager`.
+//!
+//! ```text
+//!  command line (options)      configuration file (config)
+//!            \                   /
+//!             v                 v
+//!        commands::managing: a session ----------> progress, summary (a person reads them)
+//!                    |                         \--> recording --> FILE.parquet --> report
+//!                    v
+//!        hawkeye_manager::Manager <--- requests --- daemon (socket, metrics, journal)
+//!                    |                                 ^
+//!                    v                                 | asked by
+//!        hawkeye_linux: the running kernel       commands::{status, top, why, pausing}
+//! ```
+//!
+//! How to read it: a command is one file in `commands`, named after it. `run`, `attach`, `record` and `daemon`
+//! manage, by `commands/managing.rs`. `status`, `top`, `why`, `pause` and `resume` ask a daemon that runs.
+//! `doctor`, `advise` and `report` change nothing. Most of the rest is one step from values to text: pure, and
+//! tested without a machine.
 
 mod commands;
+mod config;
 mod daemon;
 mod demo;
 mod log_filter;

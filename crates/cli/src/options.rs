@@ -1,9 +1,10 @@
 //! Options that `run` and `attach` share.
 
+use crate::config::{FillSettings, Switch};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
+use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_manager::Settings;
-use hawkeye_manager::config::{FillSettings, SmallPages, Switch};
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
@@ -151,12 +152,12 @@ pub enum SmallPagesMode {
     All,
 }
 
-impl From<SmallPagesMode> for SmallPages {
+impl From<SmallPagesMode> for GivenTo {
     fn from(mode: SmallPagesMode) -> Self {
         match mode {
-            SmallPagesMode::Off => Self::Off,
+            SmallPagesMode::Off => Self::Nobody,
             SmallPagesMode::Advised => Self::Advised,
-            SmallPagesMode::All => Self::All,
+            SmallPagesMode::All => Self::Everybody,
         }
     }
 }

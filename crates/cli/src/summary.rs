@@ -4,6 +4,7 @@ use crate::program::ProgramUse;
 use crate::words;
 use hawkeye_linux::page_sizes::SizesSeen;
 use hawkeye_manager::{Event, FootprintPoint, Journal};
+use hawkeye_policy::Errno;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,7 +44,7 @@ pub struct Summary {
     /// Sampling windows.
     pub samples: u64,
     /// Refusals by error name.
-    pub errors: BTreeMap<&'static str, u64>,
+    pub errors: BTreeMap<Errno, u64>,
     /// Pages by size, at the end or when the program was last seen; none where nobody is given other sizes than 4 KiB and 2 MiB.
     pub page_sizes: Option<SizesSeen>,
     /// The manager's own CPU time.

@@ -165,28 +165,29 @@ impl LinuxError {
             (Some(errno), Self::Call { call, .. }) => MachineError::Refused {
                 call,
                 process,
-                errno: errno_name(errno),
+                errno: known_errno(errno),
             },
             (_, other) => MachineError::Other(other.to_string()),
         }
     }
 }
 
-/// The symbolic name of the errors that the managed calls can give.
-pub fn errno_name(errno: Errno) -> &'static str {
+/// The same for the manager, which knows those that the managed calls can give.
+fn known_errno(errno: Errno) -> hawkeye_policy::Errno {
+    use hawkeye_policy::Errno as Known;
     match errno {
-        Errno::EAGAIN => "EAGAIN",
-        Errno::EBADF => "EBADF",
-        Errno::EBUSY => "EBUSY",
-        Errno::EFAULT => "EFAULT",
-        Errno::EINTR => "EINTR",
-        Errno::EINVAL => "EINVAL",
-        Errno::EIO => "EIO",
-        Errno::ENOMEM => "ENOMEM",
-        Errno::ENOSYS => "ENOSYS",
-        Errno::EPERM => "EPERM",
-        Errno::EACCES => "EACCES",
-        Errno::ESRCH => "ESRCH",
-        _ => "other",
+        Errno::EACCES => Known::EACCES,
+        Errno::EAGAIN => Known::EAGAIN,
+        Errno::EBADF => Known::EBADF,
+        Errno::EBUSY => Known::EBUSY,
+        Errno::EFAULT => Known::EFAULT,
+        Errno::EINTR => Known::EINTR,
+        Errno::EINVAL => Known::EINVAL,
+        Errno::EIO => Known::EIO,
+        Errno::ENOMEM => Known::ENOMEM,
+        Errno::ENOSYS => Known::ENOSYS,
+        Errno::EPERM => Known::EPERM,
+        Errno::ESRCH => Known::ESRCH,
+        _ => Known::Other,
     }
 }

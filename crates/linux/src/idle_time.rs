@@ -66,7 +66,11 @@ mod tests {
             Some(0.4),
             "guests count once"
         );
-        assert_eq!(share("20 0 20 80 20 0 0 10 5 5"), None, "no time has passed");
+        assert_eq!(
+            share("20 0 20 80 20 0 0 10 5 5"),
+            None,
+            "no time has passed"
+        );
         assert_eq!(
             share("30 0 20 79 20 0 0 10 5 5"),
             Some(0.0),

@@ -1,31 +1,31 @@
 //! The running kernel as a machine under management.
 
+mod explaining;
 mod knowing;
 
 use crate::cgroup::Groups;
-use crate::counters::Counters;
+use crate::counters::{CounterEvents, Counters};
 use crate::error::LinuxError;
 use crate::fault_ahead::{FaultAhead, FillStatistics};
 use crate::following::Following;
 use crate::learned::Notebook;
 use crate::membership::{MemberView, Membership, Scope};
-use crate::process::{self, ProcessHandle};
+use crate::process;
 use crate::recovery::RecoveryMethod;
 use crate::roster::SweepCosts;
 use crate::sampler::{Sampler, Slice};
 use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
 use crate::target_call::TargetCalls;
-use crate::{fragmentation, mappings, shared_pages, system_memory, walk_costs};
-use hawkeye_manager::config::CounterEvents;
+use crate::{fragmentation, shared_pages, system_memory, walk_costs};
 use hawkeye_manager::{
-    Description, Footprint, LatePromotion, LearnedSizes, Machine, MachineError, NotAnswering,
-    Progress, Promoted, Recovered, Wake, ZeroScan,
+    Footprint, LatePromotion, Machine, MachineError, NotAnswering, OwnCosts, Prefault, Progress,
+    Promoted, Recovered, Sampling, Unanswered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Identity, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
-    PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules,
-    Scope as Whose, Selection, Terms,
+    BASE_PAGE_BYTES, Errno, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
+    PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample, Rules, Scope as Whose,
+    Selection,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -265,78 +265,8 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .huge_pages(member, &mut self.calls, deadline)
-            .map_err(|error| error.for_process(process))?;
-        Ok(self.progress(slice))
-    }
-
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        needs: Needs,
-        until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .start_window(member, needs, &mut self.calls, deadline)
-            .map_err(|e| e.for_process(process))?;
-        Ok(self.progress(slice))
-    }
-
-    fn probe(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Option<Duration>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        self.sampler
-            .probe(member, &mut self.calls, deadline)
-            .map_err(|e| e.for_process(process))
-    }
-
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .sample(member, &mut self.calls, deadline)
-            .map_err(|e| e.for_process(process))?;
-        let mut sample = match self.progress(slice) {
-            Progress::Done(sample) => sample,
-            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
-        };
-        let member = self.members.get_mut(process)?;
-        sample.terms = member.terms;
-        self.sizing.complete(&mut sample, &member.eligible);
-        if let Some(notebook) = &mut self.notebook {
-            notebook.note_sample(&sample);
-        }
-        self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
-        Ok(Progress::Done(sample))
-    }
-
-    fn abandon_window(&mut self) {
-        self.members.abandon_window();
-    }
-
-    fn late_promotions(&mut self) -> Vec<LatePromotion> {
-        let mut late = Vec::new();
+    fn unanswered(&mut self) -> Unanswered {
+        let mut ended = Vec::new();
         for finished in self.calls.finished() {
             let process = finished.process;
             let Some(region) = self.promoting.remove(&process) else {
@@ -354,56 +284,28 @@ impl Machine for LinuxMachine {
             if let (Ok(_), Some(notebook)) = (&outcome, &mut self.notebook) {
                 notebook.note_promoted(process);
             }
-            late.push(LatePromotion {
+            ended.push(LatePromotion {
                 process,
                 region,
                 outcome,
                 took,
             });
         }
-        late
-    }
-
-    fn not_answering(&self) -> Vec<NotAnswering> {
         let unanswered = self.calls.unanswered().into_iter();
         let long = unanswered.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
-        long.map(|found| NotAnswering {
+        let waiting = long.map(|found| NotAnswering {
             process: found.process,
             call: found.call,
             waited: found.waited,
-        })
-        .collect()
-    }
-
-    fn first_touch_cost(&self) -> Duration {
-        self.first_touch_cost
+        });
+        Unanswered {
+            ended,
+            waiting: waiting.collect(),
+        }
     }
 
     fn shape(&self) -> MachineShape {
         self.sizing.shape()
-    }
-
-    fn set_fault_sizes(
-        &mut self,
-        process: ProcessId,
-        orders: PageOrders,
-    ) -> Result<(), MachineError> {
-        let failed = |error: LinuxError| error.for_process(process);
-        self.sizing.set(process, orders).map_err(failed)?;
-        let now = self.now();
-        // None: memory may be short, which tells nothing of the program.
-        if let Some(notebook) = self.notebook.as_mut().filter(|_| !orders.is_empty()) {
-            notebook.note_sizes(process, orders, now);
-        }
-        Ok(())
-    }
-
-    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
-        let known = self.notebook.as_ref()?.known(process)?;
-        Some(LearnedSizes {
-            orders: known.fault_sizes()?,
-            starts: known.confirmed,
-        })
     }
 
     fn promote(
@@ -508,7 +410,7 @@ impl Machine for LinuxMachine {
                 return Err(MachineError::Refused {
                     call: "splitting a huge page that may not be managed any more",
                     process,
-                    errno: "EPERM",
+                    errno: Errno::EPERM,
                 });
             }
             let call = self
@@ -524,7 +426,7 @@ impl Machine for LinuxMachine {
                 return Err(MachineError::Refused {
                     call: "splitting a huge page",
                     process,
-                    errno: "EBUSY",
+                    errno: Errno::EBUSY,
                 });
             }
         };
@@ -540,17 +442,6 @@ impl Machine for LinuxMachine {
             took,
             longest_call,
         })
-    }
-
-    fn take_filled(&mut self, process: ProcessId) -> u64 {
-        let following = self.following.as_ref();
-        following.map_or(0, |following| following.take_filled(process))
-    }
-
-    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
-        if let Some(following) = &self.following {
-            following.allow(process, room_bytes);
-        }
     }
 
     fn footprint(
@@ -577,68 +468,102 @@ impl Machine for LinuxMachine {
         }))
     }
 
-    fn describe(&self, process: ProcessId) -> Description {
-        let uid = process::owner(process.pid);
-        let Some(member) = self.members.get(process) else {
-            return Description {
-                uid,
-                ..Description::default()
-            };
-        };
-        let who = &member.identity;
-        Description {
-            name: who.command.clone(),
-            user: Some(who.user.clone()),
-            uid,
-            cgroup: Some(who.cgroup.clone()),
-            unit: unit(who),
-            thp_disabled: member.thp_disabled,
-            refused_bytes: member.eligible.refused_bytes,
-        }
-    }
-
-    fn why_not_managed(&self, pid: u32) -> Option<String> {
-        match (ProcessHandle::open(pid), self.scope.roster()) {
-            // Whatever keeps us from opening it says so.
-            (Err(error), _) => Some(error.to_string()),
-            (Ok(_), Some(roster)) => {
-                let real_time = process::may_be_managed(pid, &Terms::default()).err();
-                let reasons = [
-                    real_time.map(|error| error.to_string()),
-                    roster.why_not(pid),
-                ];
-                reasons
-                    .into_iter()
-                    .flatten()
-                    .reduce(|a, b| format!("{a}; {b}"))
-            }
-            (Ok(_), None) => None,
-        }
-    }
-
-    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
-        let member = self.members.get_mut(process).ok()?;
-        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
-        let eligible = mappings::region_eligible(&mappings, region);
-        eligible.err().map(|why| why.to_string())
-    }
-
-    fn manager_cpu(&self) -> Duration {
+    fn own_costs(&self) -> OwnCosts {
         // Zeroing is work that the programs would have done.
         let filler = self.filled_ahead().unwrap_or_default();
         let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
-        own.saturating_sub(filler.cpu)
-    }
-
-    fn longest_call(&self) -> Duration {
-        self.calls.longest()
+        OwnCosts {
+            cpu: own.saturating_sub(filler.cpu),
+            longest_call: self.calls.longest(),
+        }
     }
 }
 
-/// What a process runs as, in words.
-fn unit(who: &Identity) -> Option<String> {
-    let pod = who.pod.as_ref();
-    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
-    let container = || who.container.as_ref().map(|id| format!("container {id}"));
-    pod.or_else(container).or_else(|| who.unit.clone())
+impl Sampling for LinuxMachine {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let slice = self
+            .sampler
+            .start_window(member, needs, &mut self.calls, deadline)
+            .map_err(|e| e.for_process(process))?;
+        Ok(self.progress(slice))
+    }
+
+    fn probe(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Option<Duration>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        self.sampler
+            .probe(member, &mut self.calls, deadline)
+            .map_err(|e| e.for_process(process))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let slice = self
+            .sampler
+            .sample(member, &mut self.calls, deadline)
+            .map_err(|e| e.for_process(process))?;
+        let mut sample = match self.progress(slice) {
+            Progress::Done(sample) => sample,
+            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
+        };
+        let member = self.members.get_mut(process)?;
+        sample.terms = member.terms;
+        self.sizing.complete(&mut sample, &member.eligible);
+        if let Some(notebook) = &mut self.notebook {
+            notebook.note_sample(&sample);
+        }
+        self.refused_bytes = self.refused_bytes.max(self.members.refused_bytes());
+        Ok(Progress::Done(sample))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let slice = self
+            .sampler
+            .huge_pages(member, &mut self.calls, deadline)
+            .map_err(|error| error.for_process(process))?;
+        Ok(self.progress(slice))
+    }
+
+    fn abandon_window(&mut self) {
+        self.members.abandon_window();
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        self.first_touch_cost
+    }
+}
+
+impl Prefault for LinuxMachine {
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let following = self.following.as_ref();
+        following.map_or(0, |following| following.take_filled(process))
+    }
+
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(following) = &self.following {
+            following.allow(process, room_bytes);
+        }
+    }
 }

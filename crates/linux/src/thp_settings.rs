@@ -13,7 +13,6 @@ pub use guard::{Outcome, SettingsGuard, SettingsHandle, restore_leftovers};
 pub use saved::Allowed;
 
 use crate::error::LinuxError;
-use hawkeye_manager::config::{Khugepaged, Switch};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +22,19 @@ pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Whether the kernel splits huge pages full of zeros where memory runs out (since 6.12).
 pub const SHRINK_UNDERUSED: &str = "shrink_underused";
 
+/// What becomes of the kernel's own promotion while the daemon runs, for every program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Khugepaged {
+    /// It is stopped: two that promote by different orders fight over the same memory.
+    #[default]
+    Off,
+    /// It goes on, but does not fill again what recovery has taken back. When the kernel splits
+    /// huge pages stays as it is.
+    Restrain,
+    /// It is left as it is.
+    Leave,
+}
+
 /// What a manager makes of the kernel's own promotion and splitting while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelRules {
@@ -30,7 +42,7 @@ pub struct KernelRules {
     pub khugepaged: Khugepaged,
     /// Whether the kernel is to split sparse huge pages itself where memory runs out: those of
     /// excluded programs, too.
-    pub kernel_split: Switch,
+    pub kernel_split: bool,
     /// A huge page with this many zero base pages or more is sparse.
     pub zero_pages: u16,
 }
@@ -42,7 +54,7 @@ impl KernelRules {
     /// A setting can't be changed (read-only `/sys` in a container, say). What was changed before
     /// stays so until the guard is dropped.
     pub fn apply(self, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
-        let split = self.kernel_split == Switch::On;
+        let split = self.kernel_split;
         if split {
             restrain_khugepaged(guard, self.zero_pages)?;
         }

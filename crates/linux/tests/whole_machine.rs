@@ -4,7 +4,7 @@
 use hawkeye_linux::sampler::Sampler;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
-use hawkeye_manager::{Machine, MachineError, Progress, Wake};
+use hawkeye_manager::{Machine, MachineError, Progress, Sampling, Wake};
 use hawkeye_policy::{
     Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
 };

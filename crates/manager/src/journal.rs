@@ -6,7 +6,7 @@ mod pace;
 pub use event::{Entry, Event};
 pub use pace::Pace;
 
-use hawkeye_policy::{PageOrder, ProcessId, Reason};
+use hawkeye_policy::{Errno, PageOrder, ProcessId, Reason};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct Totals {
     /// Sampling windows read.
     pub samples: u64,
     /// Refusals by error name.
-    pub errors: BTreeMap<&'static str, u64>,
+    pub errors: BTreeMap<Errno, u64>,
 }
 
 /// Sums over what happened to one process.
@@ -93,7 +93,7 @@ impl Journal {
                 self.totals.promoted += 1;
                 *self.totals.promoted_by_order.entry(*order).or_default() += 1;
             }
-            Event::Refused { errno, .. } => *self.totals.errors.entry(errno).or_default() += 1,
+            Event::Refused { errno, .. } => *self.totals.errors.entry(*errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,
             Event::Recovered { bytes, .. } => {
@@ -163,7 +163,7 @@ impl Journal {
     }
 
     /// An error that is counted but concerns no promotion.
-    pub fn note_error(&mut self, errno: &'static str) {
+    pub fn note_error(&mut self, errno: Errno) {
         *self.totals.errors.entry(errno).or_default() += 1;
     }
 

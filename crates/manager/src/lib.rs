@@ -1,7 +1,6 @@
 //! The loop between a [`Machine`] and a policy.
 #![forbid(unsafe_code)]
 
-pub mod config;
 pub mod journal;
 pub mod machine;
 pub mod manager;
@@ -10,8 +9,9 @@ pub mod view;
 
 pub use journal::{Entry, Event, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
 pub use machine::{
-    Description, Footprint, LatePromotion, LearnedSizes, Machine, MachineError, NO_HUGE_PAGE,
-    NotAnswering, Progress, Promoted, Recovered, Wake, ZeroScan,
+    Description, Explain, FaultPageSizes, Footprint, LatePromotion, LearnedSizes, Machine,
+    MachineError, NotAnswering, OwnCosts, Prefault, Progress, Promoted, Recovered, Sampling,
+    Unanswered, Wake, ZeroScan,
 };
 pub use manager::Manager;
 pub use settings::Settings;

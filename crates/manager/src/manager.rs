@@ -140,7 +140,7 @@ impl<M: Machine> Manager<M> {
             self.look_closely(now);
         }
         self.go_on_looking(now);
-        self.cpu.update(now, self.machine.manager_cpu());
+        self.cpu.update(now, self.machine.own_costs().cpu);
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
             return self.wait_until(self.look_due());
@@ -219,7 +219,7 @@ impl<M: Machine> Manager<M> {
         if due.is_empty() {
             return;
         }
-        let before = self.machine.manager_cpu();
+        let before = self.machine.own_costs().cpu;
         for scope in due {
             match self.machine.memory_use(&scope) {
                 Ok(usage) => self.guard.note_use(now, &scope, usage),
@@ -229,7 +229,7 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        let cost = self.machine.manager_cpu().saturating_sub(before);
+        let cost = self.machine.own_costs().cpu.saturating_sub(before);
         self.guard.note_look_cost(cost);
         self.held = self.guard.held();
         self.choose_fault_sizes(now);
@@ -262,7 +262,7 @@ impl<M: Machine> Manager<M> {
         match error {
             // Ending is what programs do; one that does not answer is reported after a second.
             MachineError::Gone(_) | MachineError::NotAnswering(_) => {}
-            MachineError::Refused { errno, .. } => self.journal.note_error(errno),
+            MachineError::Refused { errno, .. } => self.journal.note_error(*errno),
             MachineError::PageSize(_) => self.journal.note_trouble(now, &error.to_string()),
             MachineError::Other(message) => self.journal.note_trouble(now, message),
         }

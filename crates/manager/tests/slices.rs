@@ -2,8 +2,8 @@
 //! time passes only by the work that it is asked for.
 
 use hawkeye_manager::{
-    Footprint, Machine, MachineError, Manager, Progress, Promoted, Recovered, Settings, Wake,
-    ZeroScan,
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, Manager, OwnCosts, Prefault,
+    Progress, Promoted, Recovered, Sampling, Settings, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     MemoryState, MemoryUse, Needs, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
@@ -140,51 +140,6 @@ impl Machine for Scripted {
         Ok(self.memory_now())
     }
 
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        _needs: Needs,
-        until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
-        let done = self.work("clear", process, until);
-        self.cleared += usize::from(done);
-        Ok(self.progress(done, || ()))
-    }
-
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
-        if self.late > 0 {
-            self.late -= 1;
-            return Err(MachineError::NotAnswering(process));
-        }
-        let done = self.work("read", process, until);
-        self.sampled += usize::from(done);
-        Ok(self.progress(done, || ProcessSample::population(process, Vec::new())))
-    }
-
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
-        if self.now >= self.filling_from {
-            self.first_listing.get_or_insert(self.now);
-        }
-        let done = self.work("list", process, until);
-        Ok(self.progress(done, Vec::new))
-    }
-
-    fn abandon_window(&mut self) {
-        self.abandoned = true;
-    }
-
-    fn first_touch_cost(&self) -> Duration {
-        Duration::ZERO
-    }
-
     fn promote(
         &mut self,
         _process: ProcessId,
@@ -231,14 +186,66 @@ impl Machine for Scripted {
         }))
     }
 
-    fn manager_cpu(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn longest_call(&self) -> Duration {
-        CALL
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: Duration::ZERO,
+            longest_call: CALL,
+        }
     }
 }
+
+impl Sampling for Scripted {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _needs: Needs,
+        until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let done = self.work("clear", process, until);
+        self.cleared += usize::from(done);
+        Ok(self.progress(done, || ()))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        if self.late > 0 {
+            self.late -= 1;
+            return Err(MachineError::NotAnswering(process));
+        }
+        let done = self.work("read", process, until);
+        self.sampled += usize::from(done);
+        Ok(self.progress(done, || ProcessSample::population(process, Vec::new())))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        if self.now >= self.filling_from {
+            self.first_listing.get_or_insert(self.now);
+        }
+        let done = self.work("list", process, until);
+        Ok(self.progress(done, Vec::new))
+    }
+
+    fn abandon_window(&mut self) {
+        self.abandoned = true;
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl FaultPageSizes for Scripted {}
+
+impl Prefault for Scripted {}
+
+impl Explain for Scripted {}
 
 fn manager(machine: Scripted) -> Manager<Scripted> {
     let settings = Settings {

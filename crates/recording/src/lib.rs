@@ -7,8 +7,18 @@
 //! - [`RESULTS`]: one row for each program of each simulated run.
 //! - [`SIZES`]: one row for each page size of each such program.
 //!
-//! Files are read as a stream, some thousand rows at a time. Whatever is wrong with one is a [`RecordingError`]
-//! that says where.
+//! ```text
+//!  Manager --tap--> rows --> recorder --> recording_writer --> writer --> FILE.part/, a file a minute (parts)
+//!                              `- at the end ----------------------------> FILE
+//!
+//!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> reader --> rows
+//!
+//!  simulated runs --> results --> writer --> FILE
+//! ```
+//!
+//! `schema` holds the tables. `writer` and `reader` know Parquet and any table; what begins with `recording` knows
+//! the rows of a recording. Files are read as a stream, some thousand rows at a time. Whatever is wrong with one is
+//! a [`RecordingError`] that says where.
 #![forbid(unsafe_code)]
 
 mod about;

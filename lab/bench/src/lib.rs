@@ -6,3 +6,4 @@ pub mod live;
 pub mod machine_costs;
 pub mod plot;
 pub mod simulated;
+pub mod statistics;

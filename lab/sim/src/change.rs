@@ -3,7 +3,7 @@
 use crate::error::SimError;
 use crate::machine::SimMachine;
 use crate::spec::{check_pages, check_weight};
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{Errno, ProcessId};
 use std::time::Duration;
 
 /// Something that happens at a given time.
@@ -55,7 +55,7 @@ pub enum Change {
         /// How many.
         count: u32,
         /// The error's name.
-        errno: &'static str,
+        errno: Errno,
     },
     /// The next promotions wait, whatever comes of them. Waiting takes no CPU time.
     SlowPromotions {
@@ -69,7 +69,7 @@ pub enum Change {
         /// How many.
         count: u32,
         /// The error's name.
-        errno: &'static str,
+        errno: Errno,
     },
     /// The next times that the state of memory can't be read.
     FailMemory {
@@ -87,11 +87,11 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     promotions: u32,
-    promotion_errno: &'static str,
+    promotion_errno: Option<Errno>,
     slow: u32,
     slow_by: Duration,
     recoveries: u32,
-    recovery_errno: &'static str,
+    recovery_errno: Option<Errno>,
     memory: u32,
     samples: u32,
 }
@@ -103,8 +103,10 @@ fn take(count: &mut u32) -> bool {
 }
 
 impl Faults {
-    pub(crate) fn promotion(&mut self) -> Option<&'static str> {
-        take(&mut self.promotions).then_some(self.promotion_errno)
+    pub(crate) fn promotion(&mut self) -> Option<Errno> {
+        take(&mut self.promotions)
+            .then_some(self.promotion_errno)
+            .flatten()
     }
 
     pub(crate) fn waiting(&mut self) -> Duration {
@@ -115,8 +117,10 @@ impl Faults {
         }
     }
 
-    pub(crate) fn recovery(&mut self) -> Option<&'static str> {
-        take(&mut self.recoveries).then_some(self.recovery_errno)
+    pub(crate) fn recovery(&mut self) -> Option<Errno> {
+        take(&mut self.recoveries)
+            .then_some(self.recovery_errno)
+            .flatten()
     }
 
     pub(crate) fn memory(&mut self) -> bool {
@@ -171,7 +175,7 @@ impl SimMachine {
     }
 
     /// The next `count` promotions are refused with `errno`.
-    pub fn fail_next_promotions(&mut self, count: u32, errno: &'static str) {
+    pub fn fail_next_promotions(&mut self, count: u32, errno: Errno) {
         self.apply(Change::FailPromotions { count, errno });
     }
 
@@ -202,7 +206,7 @@ impl SimMachine {
             Change::OtherMemory { bytes } => self.other_bytes = bytes,
             Change::FailPromotions { count, errno } => {
                 self.faults.promotions = count;
-                self.faults.promotion_errno = errno;
+                self.faults.promotion_errno = Some(errno);
             }
             Change::SlowPromotions { count, by } => {
                 self.faults.slow = count;
@@ -210,7 +214,7 @@ impl SimMachine {
             }
             Change::FailRecoveries { count, errno } => {
                 self.faults.recoveries = count;
-                self.faults.recovery_errno = errno;
+                self.faults.recovery_errno = Some(errno);
             }
             Change::FailMemory { count } => self.faults.memory = count,
             Change::FailSamples { count } => self.faults.samples = count,

@@ -143,8 +143,8 @@ fn hot_first_by(
         accesses_per_s,
         mean_accesses_per_s: machine.accesses_done(program) as f64 / machine.now().as_secs_f64(),
         gain_percent: (accesses_per_s - base) / (huge - base) * 100.0,
-        manager_cpu_s: machine.manager_cpu().as_secs_f64(),
-        longest_call_ms: machine.longest_call().as_secs_f64() * 1e3,
+        manager_cpu_s: machine.own_costs().cpu.as_secs_f64(),
+        longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
     })
 }
 
@@ -212,8 +212,8 @@ pub fn bloated(seed: u64) -> Result<Bloated, SimError> {
         used_bytes: machine.process(program).map_or(0, |p| p.used_bytes()),
         recovered_bytes,
         split,
-        manager_cpu_s: machine.manager_cpu().as_secs_f64(),
-        longest_call_ms: machine.longest_call().as_secs_f64() * 1e3,
+        manager_cpu_s: machine.own_costs().cpu.as_secs_f64(),
+        longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
     })
 }
 

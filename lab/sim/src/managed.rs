@@ -3,18 +3,19 @@
 use crate::machine::SimMachine;
 use crate::process::SimProcess;
 use hawkeye_manager::{
-    Footprint, Machine, MachineError, NO_HUGE_PAGE, Progress, Promoted, Recovered, Wake, ZeroScan,
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
+    Promoted, Recovered, Sampling, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CoverageSource, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryState,
-    MemoryUse, Needs, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
-    ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
+    BASE_PAGE_BYTES, CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
+    MemoryState, MemoryUse, Needs, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION,
+    PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
 /// What a promotion is refused with when there is a free huge frame, but not for the process's group
 /// (`madvise_collapse_errno`, mm/khugepaged.c).
-const NOT_FOR_GROUP: &str = "EBUSY";
+const NOT_FOR_GROUP: Errno = Errno::EBUSY;
 
 impl SimMachine {
     fn alive(&self, id: ProcessId) -> Result<&SimProcess, MachineError> {
@@ -66,7 +67,7 @@ impl SimMachine {
         }
         // The new frame is there before the old pages are given back.
         if self.room(None) < HUGE_PAGE_BYTES {
-            return Err(refused(NO_HUGE_PAGE));
+            return Err(refused(Errno::ENOMEM));
         }
         if self.room(process.group.as_deref()) < HUGE_PAGE_BYTES {
             return Err(refused(NOT_FOR_GROUP));
@@ -151,88 +152,6 @@ impl Machine for SimMachine {
                 .map(|limit| self.group_use(name, *limit))
                 .ok_or_else(|| MachineError::Other(format!("there is no group {name}"))),
         }
-    }
-
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
-        let regions = self.alive(process)?.walk(false);
-        let huge: Vec<_> = regions
-            .into_iter()
-            .filter(|region| region.is_huge())
-            .collect();
-        let cpu = times(self.spec.costs.walk_per_huge, huge.len() as u64);
-        self.spend(cpu, Duration::ZERO);
-        Ok(Progress::Done(huge))
-    }
-
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        _: Needs,
-        _until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
-        let costs = self.spec.costs;
-        let cleared = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
-        cleared.clear_bits();
-        let huge_pages = cleared.huge_bytes() / HUGE_PAGE_BYTES;
-        let base_pages = cleared.present_pages - huge_pages * u64::from(PAGES_PER_REGION);
-        let cpu = times(costs.clear_per_page, base_pages) + times(costs.clear_per_huge, huge_pages);
-        self.call(cpu, Duration::ZERO);
-        self.debug_check();
-        Ok(Progress::Done(()))
-    }
-
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
-        if self.faults.sample() {
-            let message = format!("process {process} can't be sampled (injected)");
-            return Err(MachineError::Other(message));
-        }
-        let costs = self.spec.costs;
-        let sampled = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
-        sampled.update_bits();
-        let mut regions = sampled.walk(sampled.cleared);
-        let overhead = sampled.overhead_percent(&costs);
-        let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
-        let (terms, arrived) = (sampled.terms, sampled.arrives);
-        let source = if sampled.cleared {
-            CoverageSource::AccessBits
-        } else {
-            CoverageSource::Population
-        };
-        for region in &mut regions {
-            let pages = self.shared.get(&(process, region.region));
-            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
-        }
-        let huge = regions.iter().filter(|region| region.is_huge()).count() as u64;
-        let base = regions.len() as u64 - huge;
-        // Done in short slices: not one long call.
-        let cpu = times(costs.walk_per_region, base) + times(costs.walk_per_huge, huge);
-        self.spend(cpu, Duration::ZERO);
-        self.debug_check();
-        Ok(Progress::Done(ProcessSample {
-            outside: OutsideRegions::default(),
-            faults: None,
-            process,
-            source,
-            first_touches: touches(source, &regions),
-            regions,
-            overhead,
-            walks_seen: 1.0,
-            cpu_cores: 1.0,
-            age: self.now.saturating_sub(arrived),
-            terms,
-        }))
-    }
-
-    fn first_touch_cost(&self) -> Duration {
-        self.spec.costs.first_touch
     }
 
     fn promote(
@@ -321,14 +240,103 @@ impl Machine for SimMachine {
         }))
     }
 
-    fn manager_cpu(&self) -> Duration {
-        self.manager_cpu
-    }
-
-    fn longest_call(&self) -> Duration {
-        self.longest_call
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: self.manager_cpu,
+            longest_call: self.longest_call,
+        }
     }
 }
+
+impl Sampling for SimMachine {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _: Needs,
+        _until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let costs = self.spec.costs;
+        let cleared = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        cleared.clear_bits();
+        let huge_pages = cleared.huge_bytes() / HUGE_PAGE_BYTES;
+        let base_pages = cleared.present_pages - huge_pages * u64::from(PAGES_PER_REGION);
+        let cpu = times(costs.clear_per_page, base_pages) + times(costs.clear_per_huge, huge_pages);
+        self.call(cpu, Duration::ZERO);
+        self.debug_check();
+        Ok(Progress::Done(()))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        if self.faults.sample() {
+            let message = format!("process {process} can't be sampled (injected)");
+            return Err(MachineError::Other(message));
+        }
+        let costs = self.spec.costs;
+        let sampled = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        sampled.update_bits();
+        let mut regions = sampled.walk(sampled.cleared);
+        let overhead = sampled.overhead_percent(&costs);
+        let overhead = overhead.map(|percent| Overhead::exact(percent, OverheadSource::Counters));
+        let (terms, arrived) = (sampled.terms, sampled.arrives);
+        let source = if sampled.cleared {
+            CoverageSource::AccessBits
+        } else {
+            CoverageSource::Population
+        };
+        for region in &mut regions {
+            let pages = self.shared.get(&(process, region.region));
+            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
+        }
+        let huge = regions.iter().filter(|region| region.is_huge()).count() as u64;
+        let base = regions.len() as u64 - huge;
+        // Done in short slices: not one long call.
+        let cpu = times(costs.walk_per_region, base) + times(costs.walk_per_huge, huge);
+        self.spend(cpu, Duration::ZERO);
+        self.debug_check();
+        Ok(Progress::Done(ProcessSample {
+            outside: OutsideRegions::default(),
+            faults: None,
+            process,
+            source,
+            first_touches: touches(source, &regions),
+            regions,
+            overhead,
+            walks_seen: 1.0,
+            cpu_cores: 1.0,
+            age: self.now.saturating_sub(arrived),
+            terms,
+        }))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        let regions = self.alive(process)?.walk(false);
+        let huge: Vec<_> = regions
+            .into_iter()
+            .filter(|region| region.is_huge())
+            .collect();
+        let cpu = times(self.spec.costs.walk_per_huge, huge.len() as u64);
+        self.spend(cpu, Duration::ZERO);
+        Ok(Progress::Done(huge))
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        self.spec.costs.first_touch
+    }
+}
+
+impl FaultPageSizes for SimMachine {}
+
+impl Prefault for SimMachine {}
+
+impl Explain for SimMachine {}
 
 fn times(cost: Duration, count: u64) -> Duration {
     Duration::from_nanos(cost.as_nanos() as u64 * count)

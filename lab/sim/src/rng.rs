@@ -2,27 +2,25 @@
 //! splittable pseudorandom number generators", 2014).
 
 use crate::bits::PageBits;
-use rand_core::RngCore;
 use rand_core::impls::fill_bytes_via_next;
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// A stream of its own for each pair of seeds.
     pub fn new(seed: u64, stream: u64) -> Self {
-        let mut mixed = Self(stream);
-        Self(seed ^ mixed.next())
+        let mixed = SplitMix64::seed_from_u64(stream).next_u64();
+        Self(SplitMix64::seed_from_u64(seed ^ mixed))
     }
 
     /// The next 64 bits.
+    #[inline]
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number under `bound`, all equally likely (to within `bound / 2^64`); 0 for a bound of 0.

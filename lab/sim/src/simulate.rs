@@ -10,7 +10,7 @@ use crate::tuning::Tuning;
 use crate::workloads::Workload;
 use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{Rate, SettingError};
+use hawkeye_policy::{Errno, Rate, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;
@@ -101,7 +101,7 @@ pub struct Simulated {
     /// Memory that it recovered, in bytes.
     pub recovered_bytes: u64,
     /// Its refusals, by the error's name.
-    pub errors: BTreeMap<&'static str, u64>,
+    pub errors: BTreeMap<Errno, u64>,
 }
 
 /// A run that could not be made.

@@ -1,7 +1,7 @@
 //! Any calls in any order leave the machine consistent (it checks itself after each), and memory use
 //! equal to a naive count.
 
-use hawkeye_manager::{Machine, Progress};
+use hawkeye_manager::{Machine, Progress, Sampling};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Needs, PageOrder, RegionAddr};
 use hawkeye_sim::{Backing, Change, Ends, MachineSpec, Part, ProcessSpec, SimMachine};
 use proptest::prelude::*;

@@ -1,7 +1,9 @@
 //! The simulated machine by itself.
 
-use hawkeye_manager::{Machine, MachineError, Progress, Promoted, Wake};
-use hawkeye_policy::{CoverageSource, HUGE_PAGE_BYTES, Needs, PageOrder, ProcessId, RegionAddr};
+use hawkeye_manager::{Machine, MachineError, Progress, Promoted, Sampling, Wake};
+use hawkeye_policy::{
+    CoverageSource, Errno, HUGE_PAGE_BYTES, Needs, PageOrder, ProcessId, RegionAddr,
+};
 use hawkeye_sim::{
     Backing, Change, Costs, End, Ended, Ends, MachineSpec, Part, ProcessSpec, SimError, SimMachine,
 };
@@ -187,7 +189,7 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
     // 800 of 1024 pages are in use in the group; 1600 of 2560 on the machine.
     assert_eq!(
         machine.promote(grouped, region(0), PageOrder::HUGE, 400),
-        refused(grouped, "EBUSY")
+        refused(grouped, Errno::EBUSY)
     );
     assert!(matches!(
         machine.promote(process, region(0), PageOrder::HUGE, 400),
@@ -200,7 +202,7 @@ fn there_is_no_huge_page_without_two_free_mebibytes() -> Outcome {
     machine.wait_until(machine.now());
     assert_eq!(
         machine.promote(process, region(1), PageOrder::HUGE, 400),
-        refused(process, "ENOMEM")
+        refused(process, Errno::ENOMEM)
     );
     Ok(())
 }
@@ -282,8 +284,8 @@ fn calls_take_time_in_which_programs_run() -> Outcome {
     let collapse = Costs::default().collapse;
     assert_eq!(machine.now(), SECOND + collapse);
     // Waiting is no work.
-    assert_eq!(machine.manager_cpu(), collapse);
-    assert_eq!(machine.longest_call(), SECOND + collapse);
+    assert_eq!(machine.own_costs().cpu, collapse);
+    assert_eq!(machine.own_costs().longest_call, SECOND + collapse);
     assert!(machine.accesses_done(process) > 3_000_000);
     Ok(())
 }

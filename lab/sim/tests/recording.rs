@@ -2,7 +2,7 @@
 
 mod support;
 
-use hawkeye_manager::{Machine, Manager};
+use hawkeye_manager::{Explain, Manager};
 use hawkeye_policy::ProcessSample;
 use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
 use hawkeye_sim::engine::{Engine, Outcome};

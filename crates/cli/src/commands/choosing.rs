@@ -2,11 +2,10 @@
 
 use anyhow::Result;
 use hawkeye_linux::LinuxMachine;
-use hawkeye_linux::page_sizes::SizeSwitches;
+use hawkeye_linux::page_sizes::{GivenTo, SizeSwitches};
 use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes, working};
 use hawkeye_linux::test_costs;
 use hawkeye_linux::thp_settings::{SettingsGuard, THP_DIR};
-use hawkeye_manager::config::SmallPages;
 
 /// Sizes that were seen to work, and what they cost.
 #[derive(Default)]
@@ -16,8 +15,8 @@ pub struct Choosing {
 
 impl Choosing {
     /// Tries the sizes on a throw-away child. Where none works that is said, and nothing is chosen.
-    pub fn prepare(consent: SmallPages, settings: &mut SettingsGuard) -> Result<Self> {
-        if consent == SmallPages::Off {
+    pub fn prepare(consent: GivenTo, settings: &mut SettingsGuard) -> Result<Self> {
+        if consent == GivenTo::Nobody {
             return Ok(Self::default());
         }
         let facts = try_sizes(Some(settings))?;
@@ -28,8 +27,7 @@ impl Choosing {
             );
             return Ok(Self::default());
         }
-        let switches =
-            SizeSwitches::new(THP_DIR.into(), settings.handle(), consent.into(), available);
+        let switches = SizeSwitches::new(THP_DIR.into(), settings.handle(), consent, available);
         let given = test_costs::given()?.and_then(|costs| costs.touches);
         Ok(Self {
             offered: Some((switches, given.or_else(|| touch_costs(&facts)))),

@@ -2,6 +2,7 @@
 
 use super::managing::{Session, Working};
 use super::zeroing::{Standing, Zeroing};
+use crate::config::Config;
 use crate::daemon::protocol::FillStatus;
 use crate::daemon::{self, DaemonSettings, JournalSettings};
 use anyhow::{Context, Result, bail};
@@ -10,7 +11,6 @@ use hawkeye_linux::fault_ahead::FillStatistics;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::prezeroing::Prezeroing;
 use hawkeye_linux::{LinuxMachine, Scope};
-use hawkeye_manager::config::Config;
 use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;

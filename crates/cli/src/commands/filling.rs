@@ -1,11 +1,11 @@
 //! What is done ahead of programs: filling, and huge pages at first faults.
 
+use crate::config::{FillSettings, Switch};
 use anyhow::{Context, Result};
 use hawkeye_linux::fault_ahead::{FaultAhead, Starting};
 use hawkeye_linux::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
 use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_manager::Manager;
-use hawkeye_manager::config::{FillSettings, Switch};
 
 /// Started before the program is.
 #[derive(Default)]

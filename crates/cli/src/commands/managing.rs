@@ -2,21 +2,21 @@
 
 use super::choosing::Choosing;
 use super::filling::Filling;
+use crate::config::{Config, FillSettings, Switch};
 use crate::options::ManagingOptions;
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::recording::{Place, Recording};
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::learned::{Learned, learned_dir};
+use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings::KernelRules;
+use hawkeye_linux::thp_settings::{KernelRules, Khugepaged};
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::config::{
-    Config, CounterEvents, FillSettings, Khugepaged, SmallPages, Switch,
-};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
@@ -38,14 +38,14 @@ pub struct Session {
 struct Wanted {
     settings: Settings,
     khugepaged: Khugepaged,
-    kernel_split: Switch,
+    kernel_split: bool,
     counters: CounterEvents,
     fill: FillSettings,
     /// It is an error where memory can't be filled ahead.
     fill_required: bool,
     /// To be filled at the start of each process.
     warm_bytes: u64,
-    small_pages: SmallPages,
+    small_pages: GivenTo,
     learn: bool,
     /// Where it is recorded.
     record: Option<Place>,
@@ -64,11 +64,7 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Off,
-            kernel_split: if options.kernel_split {
-                Switch::On
-            } else {
-                Switch::Off
-            },
+            kernel_split: options.kernel_split,
             counters: CounterEvents::default(),
             fill,
             fill_required,
@@ -87,7 +83,7 @@ impl Session {
         let wanted = Wanted {
             settings: config.settings,
             khugepaged: config.khugepaged,
-            kernel_split: config.kernel_split,
+            kernel_split: config.kernel_split == Switch::On,
             counters: config.counters,
             fill: config.fill,
             fill_required: false,
@@ -112,12 +108,12 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Leave,
-            kernel_split: Switch::Off,
+            kernel_split: false,
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
             fill_required: false,
             warm_bytes: 0,
-            small_pages: SmallPages::Off,
+            small_pages: GivenTo::Nobody,
             learn: false,
             record: Some(place),
         };
@@ -276,10 +272,11 @@ impl Session {
             errors: totals.errors,
             page_sizes: machine.sizes_seen(),
             manager_cpu_s: machine
-                .manager_cpu()
+                .own_costs()
+                .cpu
                 .saturating_sub(cpu_before)
                 .as_secs_f64(),
-            longest_call_ms: machine.longest_call().as_secs_f64() * 1e3,
+            longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
             program: ProgramUse {
                 rss_peak_bytes: journal.peak_rss_bytes(),
                 rss_end_bytes: latest.rss_bytes,

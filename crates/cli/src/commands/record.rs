@@ -82,7 +82,7 @@ impl Record {
         recording.take(&mut manager);
         progress.finish();
         let lasted = manager.machine().now().as_secs_f64();
-        let cpu = manager.machine().manager_cpu().saturating_sub(cpu_before);
+        let cpu = manager.machine().own_costs().cpu.saturating_sub(cpu_before);
         let windows = manager.journal().totals().samples;
         recording.finish()?;
         let bytes = std::fs::metadata(&self.output).map_or(0, |file| file.len());

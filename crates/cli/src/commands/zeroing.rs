@@ -1,11 +1,11 @@
 //! The kernel's own zeroing of free memory, at the pace that memory and idle time allow: on kernels that can.
 
+use crate::config::{PrezeroingSettings, Switch};
 use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::idle_time::IdleTime;
 use hawkeye_linux::prezeroing::{LOAD, Prezeroed, Prezeroing};
 use hawkeye_linux::thp_settings::SettingsGuard;
 use hawkeye_linux::{LinuxError, system_memory};
-use hawkeye_manager::config::{PrezeroingSettings, Switch};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{FreeMemory, ZeroingPace, ZeroingRate};
 use std::time::Duration;

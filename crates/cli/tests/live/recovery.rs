@@ -8,9 +8,11 @@ use hawkeye_bench::live::manage;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope, remote_advice, system_memory};
-use hawkeye_manager::{Journal, Machine as _, MachineError, Progress, Promoted, Settings};
+use hawkeye_manager::{
+    Journal, Machine as _, MachineError, Progress, Promoted, Sampling as _, Settings,
+};
 use hawkeye_policy::{
-    CpuBudget, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
+    CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
 };
 use hawkeye_test_support::this_test;
 use hawkeye_workload::Request;
@@ -124,7 +126,10 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     for (region, outcome) in outcomes {
         match outcome {
             Ok(recovered) => assert_eq!(recovered.bytes, 412 * 4096, "{region}"),
-            Err(MachineError::Refused { errno: "EBUSY", .. }) => refused.push(region),
+            Err(MachineError::Refused {
+                errno: Errno::EBUSY,
+                ..
+            }) => refused.push(region),
             Err(error) => panic!("{region}: {error}"),
         }
     }

@@ -9,7 +9,7 @@ use hawkeye_linux::sampler::{Sampler, run_rate};
 use hawkeye_linux::shared_pages::SharedPages;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope, mappings, pagemap};
-use hawkeye_manager::{Machine as _, Promoted};
+use hawkeye_manager::{Machine as _, Promoted, Sampling as _};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;

@@ -4,8 +4,18 @@
 //! are `umask << 8 | event`, and `cmask << 24` where cycles with at least one walk are wanted.
 
 use crate::fields;
-use hawkeye_manager::config::CounterEvents;
 use std::fmt;
+
+/// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterEvents {
+    /// Cycles in page walks for loads.
+    pub load_walk_cycles: Option<u64>,
+    /// Cycles in page walks for stores.
+    pub store_walk_cycles: Option<u64>,
+    /// Cycles in all.
+    pub cycles: Option<u64>,
+}
 
 /// Who makes a processor, and which one it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,10 @@ pub mod events;
 pub mod overhead;
 pub mod perf;
 
-pub use events::{CpuIdentity, EventSet, NoCounters};
+pub use events::{CounterEvents, CpuIdentity, EventSet, NoCounters};
 
 use crate::error::LinuxError;
 use crate::test_costs;
-use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::Overhead;
 use overhead::Meter;
 use perf::{PerfEvent, PerfSource};

@@ -1,10 +1,12 @@
 //! Page sizes that the policy may choose, and what is learned of programs.
 
 use super::LinuxMachine;
+use crate::error::LinuxError;
 use crate::learned::{Learned, Notebook};
 use crate::page_sizes::{SizeSwitches, SizesSeen};
 use crate::probe::small_pages::TouchCosts;
-use hawkeye_manager::Machine;
+use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine, MachineError};
+use hawkeye_policy::{PageOrders, ProcessId};
 
 impl LinuxMachine {
     /// Keeps what is learned of programs, and uses what is known of them, from now on.
@@ -36,5 +38,30 @@ impl LinuxMachine {
     pub fn look_at_sizes(&mut self) {
         let now = self.now();
         self.sizing.look_again(self.members.order(), now);
+    }
+}
+
+impl FaultPageSizes for LinuxMachine {
+    fn set_fault_sizes(
+        &mut self,
+        process: ProcessId,
+        orders: PageOrders,
+    ) -> Result<(), MachineError> {
+        let failed = |error: LinuxError| error.for_process(process);
+        self.sizing.set(process, orders).map_err(failed)?;
+        let now = self.now();
+        // None: memory may be short, which tells nothing of the program.
+        if let Some(notebook) = self.notebook.as_mut().filter(|_| !orders.is_empty()) {
+            notebook.note_sizes(process, orders, now);
+        }
+        Ok(())
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
+        let known = self.notebook.as_ref()?.known(process)?;
+        Some(LearnedSizes {
+            orders: known.fault_sizes()?,
+            starts: known.confirmed,
+        })
     }
 }

@@ -16,32 +16,22 @@ pub use mapped::{MappedSizes, mapped};
 pub use switches::SizeSwitches;
 
 use crate::thp_settings::read_setting;
-use hawkeye_manager::config::SmallPages;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// To whom first touches give pages of a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GivenTo {
     /// `never`.
+    #[default]
     Nobody,
     /// `madvise`: memory whose program said `MADV_HUGEPAGE`.
     Advised,
     /// `always`: all memory but what its program keeps out (`MADV_NOHUGEPAGE`, `PR_SET_THP_DISABLE`).
     Everybody,
-}
-
-impl From<SmallPages> for GivenTo {
-    fn from(consent: SmallPages) -> Self {
-        match consent {
-            SmallPages::Off => Self::Nobody,
-            SmallPages::Advised => Self::Advised,
-            SmallPages::All => Self::Everybody,
-        }
-    }
 }
 
 impl GivenTo {

@@ -1,7 +1,7 @@
 //! What can happen, and how it is told.
 
 use hawkeye_policy::{
-    CoverageSource, Hold, PageOrder, PageOrders, ProcessId, Reason, RegionAddr, StretchedBy,
+    CoverageSource, Errno, Hold, PageOrder, PageOrders, ProcessId, Reason, RegionAddr, StretchedBy,
 };
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -49,8 +49,8 @@ pub enum Event {
         process: ProcessId,
         /// Which.
         region: RegionAddr,
-        /// The error's name.
-        errno: &'static str,
+        /// The kernel's error number.
+        errno: Errno,
     },
     /// A candidate was passed over because its owner has freed some of it.
     Freed {

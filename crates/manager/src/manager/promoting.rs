@@ -2,9 +2,9 @@
 
 use super::{BATCH, Manager};
 use crate::journal::Event;
-use crate::machine::{Machine, MachineError, NO_HUGE_PAGE, Promoted};
+use crate::machine::{Machine, MachineError, Promoted};
 use hawkeye_policy::{
-    AfterCall, BASE_PAGE_BYTES, Backoff, PAGES_PER_REGION, PageOrder, ProcessId, Promotion,
+    AfterCall, BASE_PAGE_BYTES, Backoff, Errno, PAGES_PER_REGION, PageOrder, ProcessId, Promotion,
     RegionAddr, Spent,
 };
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.cpu.update(now, self.machine.manager_cpu());
+            self.cpu.update(now, self.machine.own_costs().cpu);
             if self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY) {
                 break Some(self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY));
             }
@@ -159,7 +159,7 @@ impl<M: Machine> Manager<M> {
             self.unanswered.note_promotion(next.promotion);
         } else if shortage && shortages < TRIES {
             self.budget.give_back();
-            self.note_refused(process, region, NO_HUGE_PAGE, now);
+            self.note_refused(process, region, Errno::ENOMEM, now);
             self.postponed = Some(Next { shortages, ..next });
         } else {
             self.settle(next.promotion, outcome, took, now);
@@ -245,7 +245,7 @@ impl<M: Machine> Manager<M> {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        errno: &'static str,
+        errno: Errno,
         now: Duration,
     ) {
         let event = Event::Refused {

@@ -24,7 +24,7 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.cpu.update(now, self.machine.manager_cpu());
+            self.cpu.update(now, self.machine.own_costs().cpu);
             if self.cpu.exhausted(now) && !self.guard.in_danger() {
                 break Some(self.cpu.ready_at(now));
             }

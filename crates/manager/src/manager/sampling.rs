@@ -303,7 +303,7 @@ impl<M: Machine> Manager<M> {
         self.sampling.state = State::Opening(Opening {
             rest: processes.into(),
             open: Vec::new(),
-            cpu_before: self.machine.manager_cpu(),
+            cpu_before: self.machine.own_costs().cpu,
             again_at: now,
         });
         self.go_on_opening(now);
@@ -516,7 +516,7 @@ impl<M: Machine> Manager<M> {
         // Not a period is lost because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.observe(now, observation);
-        let cost = self.machine.manager_cpu().saturating_sub(cpu_before);
+        let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
         let needs = self.policy.needs();
         let base = if !needs.accesses() {
             self.settings.period.min(POPULATION_PERIOD)

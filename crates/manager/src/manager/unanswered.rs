@@ -37,7 +37,8 @@ impl Unanswered {
 impl<M: Machine> Manager<M> {
     /// Takes in what was answered late, and reports processes that do not answer, or do again.
     pub(super) fn settle_late(&mut self, now: Duration) {
-        for late in self.machine.late_promotions() {
+        let unanswered = self.machine.unanswered();
+        for late in unanswered.ended {
             let LatePromotion {
                 process,
                 region,
@@ -53,9 +54,8 @@ impl<M: Machine> Manager<M> {
                 self.sampling.hasten(now, &self.settings);
             }
         }
-        let stuck = self.machine.not_answering();
         let mut before = std::mem::take(&mut self.unanswered.reported);
-        for found in stuck {
+        for found in unanswered.waiting {
             let NotAnswering { process, call, .. } = found;
             if before.remove(&process).is_none() {
                 self.journal

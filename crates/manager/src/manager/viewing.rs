@@ -87,7 +87,7 @@ impl<M: Machine> Manager<M> {
             held: self.held.as_ref().map(ToString::to_string),
             memory: self.memory_status(),
             manager_cpu_percent: self.cpu.used_percent(now),
-            longest_call_ms: self.machine.longest_call().as_secs_f64() * 1e3,
+            longest_call_ms: self.machine.own_costs().longest_call.as_secs_f64() * 1e3,
             totals: self.status_totals(),
             pace,
             managed: self.processes.len(),
@@ -211,7 +211,7 @@ impl<M: Machine> Manager<M> {
             freed: totals.freed,
             shared: totals.shared,
             samples: totals.samples,
-            errors: errors.map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            errors: errors.map(|(name, n)| (name.to_string(), *n)).collect(),
         }
     }
 }

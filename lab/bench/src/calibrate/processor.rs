@@ -1,9 +1,9 @@
 //! From what was measured to a simulated processor.
 
 use super::Notes;
-use crate::machine_costs::Spread;
 use crate::machine_costs::caches::{CacheSize, CoreCosts, Latency};
 use crate::machine_costs::sharing::Sharing;
+use crate::statistics::{Spread, quantile};
 use hawkeye_linux::fields::field;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
@@ -85,12 +85,12 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
     let singles = &core.overlap.singles;
-    let part = |percent: usize| singles.get(singles.len() * percent / 100);
-    if let (Some(low), Some(median), Some(high)) = (part(10), part(50), part(90)) {
+    let part = |per_mille| quantile(singles, per_mille);
+    if let (Some(low), Some(median), Some(high)) = (part(100), part(500), part(900)) {
         let spread = Spread {
-            median: *median,
-            low: *low,
-            high: *high,
+            median,
+            low,
+            high,
             turns: singles.len(),
         };
         let what = "single reads of memory, without the fastest and the slowest tenth";

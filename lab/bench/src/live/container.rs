@@ -3,8 +3,9 @@
 use super::cgroup::MemoryCgroup;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
 use super::{Scale, manage};
+use crate::statistics::median;
 use hawkeye_linux::stop::let_signals_through;
 use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_manager::Settings;

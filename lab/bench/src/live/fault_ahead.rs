@@ -3,7 +3,8 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
+use crate::statistics::median;
 use hawkeye_linux::fault_ahead::FaultAhead;
 use hawkeye_workload::{Event, Request};
 use std::time::Duration;

@@ -3,7 +3,8 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
+use crate::statistics::median;
 use hawkeye_linux::fault_ahead::FaultAhead;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};
 use hawkeye_workload::Workload;

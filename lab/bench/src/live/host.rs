@@ -2,6 +2,7 @@
 
 use super::Scale;
 use super::error::BenchError;
+use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes};
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
@@ -9,7 +10,6 @@ use hawkeye_linux::thp_settings::{
     THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,
 };
 use hawkeye_linux::{Means, Takeover};
-use hawkeye_manager::config::CounterEvents;
 use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::Workload;
 use hawkeye_workload::core_set::CoreSet;

@@ -3,8 +3,9 @@
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::primitives::collapse_all;
-use super::report::{Report, median};
+use super::report::Report;
 use super::{Scale, manage};
+use crate::statistics::median;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_manager::{Event, Settings};
 use hawkeye_policy::{CpuBudget, Rate};

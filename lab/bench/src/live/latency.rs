@@ -6,8 +6,9 @@ use super::host::{Host, need_bytes};
 use super::polling::Polling;
 use super::programs::Kind;
 use super::programs::speed::turn;
-use super::report::{Report, median};
+use super::report::Report;
 use super::systems::{Pace, System};
+use crate::statistics::median;
 use hawkeye_workload::Latencies;
 use std::time::Duration;
 

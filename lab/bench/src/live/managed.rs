@@ -76,9 +76,9 @@ pub fn manage_all(
     }
     let (machine, journal) = manager.finish();
     Ok(Managed {
-        cpu: machine.manager_cpu().saturating_sub(before),
+        cpu: machine.own_costs().cpu.saturating_sub(before),
         wall: machine.now(),
-        longest_call: machine.longest_call(),
+        longest_call: machine.own_costs().longest_call,
         journal,
     })
 }

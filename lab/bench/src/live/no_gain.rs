@@ -5,8 +5,9 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::speed::in_turn;
 use super::programs::{Kind, Program, idle_redis};
-use super::report::{Report, median, median_error};
+use super::report::Report;
 use super::systems::{Pace, System};
+use crate::statistics::{median, median_error};
 use hawkeye_linux::process::rss_bytes;
 use std::time::Duration;
 

@@ -2,8 +2,9 @@
 
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
 use super::{Scale, is_known, manage};
+use crate::statistics::median;
 use hawkeye_linux::LinuxError;
 use hawkeye_manager::Settings;
 use hawkeye_workload::{Event, Request, Workload};

@@ -6,7 +6,8 @@ use super::host::{Host, need_bytes};
 use super::programs::huge::{huge_percent, promote_all};
 use super::programs::speed::{Speed, turn};
 use super::programs::{Kind, REAL, allow_shared_huge_pages};
-use super::report::{Report, median};
+use super::report::Report;
+use crate::statistics::{median, sorted};
 use hawkeye_linux::process::rss_bytes;
 use std::time::Duration;
 
@@ -88,11 +89,8 @@ impl Seen {
     /// How many times as fast each pair of turns was, ascending.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.base.iter().zip(&self.huge);
-        let mut ratios: Vec<f64> = pairs
-            .map(|(base, huge)| huge.per_cpu_s / base.per_cpu_s)
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios
+        let ratios = pairs.map(|(base, huge)| huge.per_cpu_s / base.per_cpu_s);
+        sorted(ratios.collect())
     }
 }
 

@@ -162,52 +162,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// The median; 0 for nothing.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
-}
-
-/// How far off their median typically is (one standard error) for values that don't depend on each other, told by how wide their middle half
-/// is, which a few wild ones leave as it is; 0 for fewer than four.
-pub fn median_error(values: &[f64]) -> f64 {
-    /// Of a bell curve's median, in widths of its middle half.
-    const OF_ONE: f64 = 0.929;
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let quarter = sorted.len() / 4;
-    if quarter == 0 {
-        return 0.0;
-    }
-    let width = sorted[sorted.len() - 1 - quarter] - sorted[quarter];
-    OF_ONE * width / (sorted.len() as f64).sqrt()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_median_s_error_is_that_of_the_middle_half() {
-        let mut values: Vec<f64> = (0..100).map(f64::from).collect();
-        let error = median_error(&values);
-        assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
-        values[99] = 1e9;
-        assert_eq!(median_error(&values), error);
-        assert_eq!(median_error(&[1.0, 2.0]), 0.0);
-    }
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&[]), 0.0);
-    }
 
     #[test]
     fn a_report_reads_as_a_table() {

@@ -2,8 +2,9 @@
 
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
 use super::{Scale, probe};
+use crate::statistics::median;
 use hawkeye_linux::access_bits;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};

@@ -6,6 +6,7 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::managed::manage;
 use super::report::Report;
+use crate::statistics::{quantile, sorted};
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::remote_advice;
@@ -212,7 +213,7 @@ impl Side {
             faults.p999_ns(times, [share, 1.0 - share]) / faults.p999_ns(times, [0.0, 1.0])
         };
         let mut rng = Rng::new(1, 0);
-        let mut drawn: Vec<f64> = (0..DRAWS)
+        let drawn = (0..DRAWS)
             .map(|_| {
                 let mut times = vec![0; rounds];
                 for _ in 0..rounds {
@@ -221,8 +222,8 @@ impl Side {
                 of(&times)
             })
             .collect();
-        drawn.sort_by(f64::total_cmp);
-        let at = |per_mille: usize| drawn.get(DRAWS * per_mille / 1000).copied();
+        let drawn = sorted(drawn);
+        let at = |per_mille| quantile(&drawn, per_mille);
         Ratio {
             of_all: of(&vec![1; rounds]),
             low: at(25).unwrap_or(f64::NAN),

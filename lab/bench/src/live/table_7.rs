@@ -5,8 +5,9 @@ use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::pressure::Pressure;
 use super::redis_server::RedisServer;
-use super::report::{Report, median};
+use super::report::Report;
 use super::systems::{Pace, Promoting, System};
+use crate::statistics::median;
 use std::time::{Duration, Instant};
 
 /// In the order in which they start: whoever starts while faults give huge pages would have them, too.

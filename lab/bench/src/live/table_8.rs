@@ -10,7 +10,8 @@ mod launch;
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
+use crate::statistics::median;
 use launch::{Launch, Ready};
 
 /// Who provides huge pages.

@@ -3,7 +3,8 @@
 use super::Scale;
 use super::error::BenchError;
 use super::host::{Host, need_bytes};
-use super::report::{Report, median};
+use super::report::Report;
+use crate::statistics::median;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};

@@ -15,51 +15,15 @@ pub mod sampling;
 pub mod sharing;
 pub mod shoot_down;
 
-use hawkeye_linux::LinuxError;
-use serde::Serialize;
+pub use crate::statistics::Spread;
 
-/// The median of several turns, and how far they were apart. In nanoseconds, unless it says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
-    /// The one in the middle.
-    pub median: f64,
-    /// The least.
-    pub low: f64,
-    /// The greatest.
-    pub high: f64,
-    /// How many there were.
-    pub turns: usize,
-}
+use hawkeye_linux::LinuxError;
 
 /// A figure, or why there is none.
 pub type Found = Result<Spread, LinuxError>;
 
 /// Turns of each measurement that count.
 const TURNS: usize = 9;
-
-impl Spread {
-    /// Of some figures; all 0 of none.
-    pub fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let at = |place: usize| figures.get(place).copied().unwrap_or(0.0);
-        Self {
-            median: at(figures.len() / 2),
-            low: at(0),
-            high: at(figures.len().saturating_sub(1)),
-            turns: figures.len(),
-        }
-    }
-
-    /// The same with all figures changed by a rising function.
-    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
-        Self {
-            median: change(self.median),
-            low: change(self.low),
-            high: change(self.high),
-            turns: self.turns,
-        }
-    }
-}
 
 /// The figures of some turns after one that doesn't count.
 fn turns<const N: usize>(

@@ -4,6 +4,7 @@
 use super::caches::swept;
 use super::memory::{Memory, nanoseconds};
 use super::{Spread, turns};
+use crate::statistics::{quantile, sorted};
 use hawkeye_linux::LinuxError;
 use serde::Serialize;
 use std::arch::asm;
@@ -59,16 +60,16 @@ pub(super) fn along(
 fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
     let clock: Vec<f64> = (0..1000).map(|_| nanoseconds(Instant::now())).collect();
     let clock_ns = Spread::of(clock).median;
-    let mut singles: Vec<f64> = (0..SINGLES)
+    let singles = (0..SINGLES)
         .map(|_| {
             let begun = Instant::now();
             at = memory.read(at) as usize;
             (nanoseconds(begun) - clock_ns).max(0.0)
         })
         .collect();
-    singles.sort_unstable_by(f64::total_cmp);
+    let mut singles = sorted(singles);
     singles.truncate(SINGLES - SINGLES / 1000 * LEFT_OUT);
-    if singles[singles.len() / 2] < clock_ns {
+    if quantile(&singles, 500).is_none_or(|median| median < clock_ns) {
         return Vec::new();
     }
     singles

@@ -9,8 +9,9 @@ use crate::live::BenchError;
 use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;
-use crate::live::report::{Report, median};
+use crate::live::report::Report;
 use crate::machine_costs::sharing;
+use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Run, Truth};
 use std::path::Path;
 use std::time::Duration;
@@ -206,14 +207,13 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
             reads.extend(now);
         }
     }
-    speed_ups.sort_unstable_by(f64::total_cmp);
     let [base, huge, own] = reads.map(|reads| median(&reads));
     Ok(Live {
         base,
         huge,
         own,
         huge_percent: least_huge,
-        speed_ups,
+        speed_ups: sorted(speed_ups),
     })
 }
 

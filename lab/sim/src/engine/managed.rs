@@ -5,12 +5,12 @@ use super::guests::Guest;
 use super::program::{Program, Viewer, Window, Work};
 use crate::kernel::{KernelError, Payer, SpaceId};
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, NO_HUGE_PAGE, Progress, Promoted, Recovered,
-    Wake, ZeroScan,
+    Description, Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
+    Progress, Promoted, Recovered, Sampling, Wake, ZeroScan,
 };
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, Scope,
+    Errno, HUGE_PAGE_BYTES, MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders,
+    ProcessId, ProcessSample, RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
@@ -116,6 +116,120 @@ impl Machine for Engine {
         }
     }
 
+    fn shape(&self) -> MachineShape {
+        let costs = self.kernel.costs();
+        MachineShape {
+            tlb: self.entries,
+            promotable: self.promotable,
+            at_faults: self.kernel.faults.offered_sizes(),
+            cores: f64::from(self.cores),
+            memory_bytes: self.kernel.figures().total_bytes,
+            base_fault: Duration::from_nanos(costs.base_fault_ns),
+            zero_base: Duration::from_nanos(costs.zero_base_ns),
+        }
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Result<Promoted, MachineError> {
+        if !self.promotable.contains(order) {
+            return Err(MachineError::PageSize(order));
+        }
+        let space = self.space_of(process)?;
+        let there = self.kernel.sample(space, region);
+        if there.is_none_or(|there| there.is_huge() && there.order >= order) {
+            return Ok(Promoted::NotCandidate);
+        }
+        if there.is_some_and(|there| there.present < expected_present) {
+            return Ok(Promoted::Freed);
+        }
+        match self.kernel.promote(space, region, order, Payer::Manager) {
+            Ok(done) => {
+                self.changed(process, region, order, done.locked)?;
+                self.call(done.paid.time);
+                Ok(Promoted::Done(done.paid.time))
+            }
+            Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
+                call: "collapse",
+                process,
+                // Other sizes that can't be had say nothing about huge pages.
+                errno: if order == PageOrder::HUGE {
+                    Errno::ENOMEM
+                } else {
+                    Errno::EBUSY
+                },
+            }),
+            Err(_) => Ok(Promoted::NotCandidate),
+        }
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScan, MachineError> {
+        let space = self.space_of(process)?;
+        let scanned = self
+            .kernel
+            .scan_zeros(space, region, enough, Payer::Manager);
+        // It is no huge page any more: nothing to be found in it.
+        let (zero_pages, took) =
+            scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));
+        self.spend(took);
+        Ok(ZeroScan { zero_pages, took })
+    }
+
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Recovered, MachineError> {
+        let space = self.space_of(process)?;
+        let done = self.kernel.recover(space, region, Payer::Manager);
+        let done = done.map_err(|_| MachineError::Refused {
+            call: "split",
+            process,
+            errno: Errno::EINVAL,
+        })?;
+        // Pages are looked at and remapped with the page table locked.
+        self.changed(process, region, PageOrder::HUGE, done.paid.time)?;
+        self.call(done.paid.time);
+        Ok(Recovered {
+            bytes: done.bytes,
+            left_present: done.left_present,
+            took: done.paid.time,
+            longest_call: done.paid.time,
+        })
+    }
+
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        let space = self.space_of(process)?;
+        let figures = self.kernel.space_figures(space);
+        let figures = figures.map_err(|_| MachineError::Gone(process))?;
+        Ok(Progress::Done(Footprint {
+            rss_bytes: figures.rss_bytes,
+            huge_bytes: figures.huge_bytes,
+        }))
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: self.manager_cpu,
+            longest_call: self.longest_call,
+        }
+    }
+}
+
+impl Sampling for Engine {
     fn start_window(
         &mut self,
         process: ProcessId,
@@ -197,58 +311,9 @@ impl Machine for Engine {
     fn first_touch_cost(&self) -> Duration {
         Duration::ZERO
     }
+}
 
-    fn shape(&self) -> MachineShape {
-        let costs = self.kernel.costs();
-        MachineShape {
-            tlb: self.entries,
-            promotable: self.promotable,
-            at_faults: self.kernel.faults.offered_sizes(),
-            cores: f64::from(self.cores),
-            memory_bytes: self.kernel.figures().total_bytes,
-            base_fault: Duration::from_nanos(costs.base_fault_ns),
-            zero_base: Duration::from_nanos(costs.zero_base_ns),
-        }
-    }
-
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
-        if !self.promotable.contains(order) {
-            return Err(MachineError::PageSize(order));
-        }
-        let space = self.space_of(process)?;
-        let there = self.kernel.sample(space, region);
-        if there.is_none_or(|there| there.is_huge() && there.order >= order) {
-            return Ok(Promoted::NotCandidate);
-        }
-        if there.is_some_and(|there| there.present < expected_present) {
-            return Ok(Promoted::Freed);
-        }
-        match self.kernel.promote(space, region, order, Payer::Manager) {
-            Ok(done) => {
-                self.changed(process, region, order, done.locked)?;
-                self.call(done.paid.time);
-                Ok(Promoted::Done(done.paid.time))
-            }
-            Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
-                call: "collapse",
-                process,
-                // Other sizes that can't be had say nothing about huge pages.
-                errno: if order == PageOrder::HUGE {
-                    NO_HUGE_PAGE
-                } else {
-                    "EBUSY"
-                },
-            }),
-            Err(_) => Ok(Promoted::NotCandidate),
-        }
-    }
-
+impl FaultPageSizes for Engine {
     fn set_fault_sizes(
         &mut self,
         process: ProcessId,
@@ -258,47 +323,9 @@ impl Machine for Engine {
         let set = self.kernel.set_fault_sizes(space, orders);
         set.map_err(|error| MachineError::Other(error.to_string()))
     }
+}
 
-    fn scan_zeros(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
-        let space = self.space_of(process)?;
-        let scanned = self
-            .kernel
-            .scan_zeros(space, region, enough, Payer::Manager);
-        // It is no huge page any more: nothing to be found in it.
-        let (zero_pages, took) =
-            scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));
-        self.spend(took);
-        Ok(ZeroScan { zero_pages, took })
-    }
-
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
-        let space = self.space_of(process)?;
-        let done = self.kernel.recover(space, region, Payer::Manager);
-        let done = done.map_err(|_| MachineError::Refused {
-            call: "split",
-            process,
-            errno: "EINVAL",
-        })?;
-        // Pages are looked at and remapped with the page table locked.
-        self.changed(process, region, PageOrder::HUGE, done.paid.time)?;
-        self.call(done.paid.time);
-        Ok(Recovered {
-            bytes: done.bytes,
-            left_present: done.left_present,
-            took: done.paid.time,
-            longest_call: done.paid.time,
-        })
-    }
-
+impl Prefault for Engine {
     fn take_filled(&mut self, process: ProcessId) -> u64 {
         let filler = self.filler.as_mut();
         filler.map_or(0, |filler| filler.take_filled(process))
@@ -309,21 +336,9 @@ impl Machine for Engine {
             filler.allow(process, room_bytes);
         }
     }
+}
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
-        let space = self.space_of(process)?;
-        let figures = self.kernel.space_figures(space);
-        let figures = figures.map_err(|_| MachineError::Gone(process))?;
-        Ok(Progress::Done(Footprint {
-            rss_bytes: figures.rss_bytes,
-            huge_bytes: figures.huge_bytes,
-        }))
-    }
-
+impl Explain for Engine {
     fn describe(&self, process: ProcessId) -> Description {
         let programs = self.programs.iter().map(|p| (p.id, &p.spec.name));
         let guests = self.guests.iter().map(|guest| (guest.id, &guest.name));
@@ -333,14 +348,6 @@ impl Machine for Engine {
             name: found.map_or_else(String::new, |(_, name)| name.clone()),
             ..Description::default()
         }
-    }
-
-    fn manager_cpu(&self) -> Duration {
-        self.manager_cpu
-    }
-
-    fn longest_call(&self) -> Duration {
-        self.longest_call
     }
 }
 

@@ -1,7 +1,7 @@
 //! What sampling sees does not depend on how large the engine's own sample is.
 
 use crate::common::{accessing, small};
-use hawkeye_manager::Machine;
+use hawkeye_manager::{Machine, Sampling};
 use hawkeye_policy::{Needs, ProcessSample};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::simulate::Setup;

@@ -1,7 +1,7 @@
 //! Pages of many sizes on processors that know some of them.
 
 use crate::common::{RANDOM, accessing, parse, run, small};
-use hawkeye_manager::{Machine, MachineError, Promoted};
+use hawkeye_manager::{FaultPageSizes, Machine, MachineError, Promoted, Sampling};
 use hawkeye_policy::{Needs, PageOrder, PageOrders, ProcessId, RegionAddr};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, Processor, ZEN_4};

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::{CpuBudget, Rate};
+use hawkeye_policy::{CpuBudget, Errno, Rate};
 use std::time::Duration;
 
 #[test]
@@ -10,7 +10,7 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome 
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let mut machine = machine(16 * GIB)?;
         machine.start(program(&[base(0, 64, 1.0)]))?;
-        machine.fail_next_promotions(5, "EAGAIN");
+        machine.fail_next_promotions(5, Errno::EAGAIN);
         let settings = Settings {
             max_promotions: Some(13),
             ..often()
@@ -20,7 +20,7 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome 
         assert_eq!(promoted(&manager).len(), 13, "{policy}");
         let totals = manager.journal().totals();
         assert_eq!(
-            (totals.promoted, totals.errors.get("EAGAIN")),
+            (totals.promoted, totals.errors.get(&Errno::EAGAIN)),
             (13, Some(&5))
         );
     }
@@ -75,7 +75,7 @@ fn the_cpu_budget_holds_at_all_times() -> Outcome {
             let machine = manager.machine();
             // A minute's worth may come at once; one window may go beyond what is left, once.
             let allowed = PERCENT / 100.0 * (60.0 + machine.now().as_secs_f64()) + 0.006;
-            let used = machine.manager_cpu().as_secs_f64();
+            let used = machine.own_costs().cpu.as_secs_f64();
             assert!(
                 used <= allowed,
                 "{used} s of {allowed} s by {:?}",

@@ -79,7 +79,7 @@ fn the_cpu_budget_holds_over_the_first_minute() -> Outcome {
     };
     let mut manager = manage(machine, "hawkeye-g", settings)?;
     run(&mut manager, s(60.0));
-    let used = manager.machine().manager_cpu();
+    let used = manager.machine().own_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::{RegionAddr, policies};
+use hawkeye_policy::{Errno, RegionAddr, policies};
 use hawkeye_sim::{Change, ProcessSpec};
 use std::collections::HashSet;
 
@@ -136,14 +136,17 @@ fn what_somebody_held_on_to_is_recovered_soon_after() -> Outcome {
     machine.start(program(&[bloated(0, 10, 10.0), base(300, 100, 90.0)]))?;
     let refused = Change::FailRecoveries {
         count: 3,
-        errno: "EBUSY",
+        errno: Errno::EBUSY,
     };
     machine.schedule(s(0.0), refused)?;
     let mut manager = manage(machine, "none", often())?;
     // What is not worth it rests for a minute.
     run(&mut manager, s(20.0));
     let totals = manager.journal().totals();
-    assert_eq!((totals.split, totals.errors.get("EBUSY")), (10, Some(&3)));
+    assert_eq!(
+        (totals.split, totals.errors.get(&Errno::EBUSY)),
+        (10, Some(&3))
+    );
     assert_eq!(totals.scanned, 13);
     Ok(())
 }

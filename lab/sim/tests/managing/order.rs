@@ -101,7 +101,7 @@ fn none_does_nothing() -> Outcome {
     let mut manager = manage(machine, "none", often())?;
     run(&mut manager, s(60.0));
     assert_eq!(promoted(&manager), []);
-    assert_eq!(manager.machine().manager_cpu(), Duration::ZERO);
+    assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);
     assert_eq!(
         (rss(&manager, process), huge(&manager, process)),
         (128 * MIB, 0)

@@ -1,7 +1,7 @@
 //! What comes of going by measured overhead.
 
 use crate::common::*;
-use hawkeye_manager::{Machine, Manager, Progress, Settings};
+use hawkeye_manager::{Manager, Progress, Sampling, Settings};
 use hawkeye_policy::{ProcessId, Rate};
 use hawkeye_sim::{ProcessSpec, SimMachine};
 use std::time::Duration;

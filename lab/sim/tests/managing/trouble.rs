@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_manager::{Event, Machine, Settings, Wake};
-use hawkeye_policy::Hold;
+use hawkeye_policy::{Errno, Hold};
 use hawkeye_sim::{Change, Ends, ProcessSpec};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 fn refused_candidates_come_back_after_a_cool_down() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 8, 1.0)]))?;
-    machine.fail_next_promotions(3, "EAGAIN");
+    machine.fail_next_promotions(3, Errno::EAGAIN);
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(120.0));
     let refused = refused(&manager);
@@ -39,7 +39,7 @@ fn the_best_region_waits_for_memory_and_is_not_left_alone() -> Outcome {
     for (shortages, paused) in [(1, 0.1), (7, 0.7), (8, 0.9)] {
         let mut machine = machine(16 * GIB)?;
         machine.start(program(&[base(0, 8, 1.0)]))?;
-        machine.fail_next_promotions(shortages, "ENOMEM");
+        machine.fail_next_promotions(shortages, Errno::ENOMEM);
         let mut manager = manage(machine, "hawkeye-g", often())?;
         run(&mut manager, s(120.0));
         let refused = refused(&manager);
@@ -70,7 +70,7 @@ fn programs_are_sampled_and_end_while_memory_is_short() -> Outcome {
     })?;
     let long = machine.start(program(&[base(0, 8, 1.0)]))?;
     // Seven pauses of 0.1 s, then twice as long each: this takes until after the first has ended.
-    machine.fail_next_promotions(15, "ENOMEM");
+    machine.fail_next_promotions(15, Errno::ENOMEM);
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(300.0));
     let promoted = promoted(&manager);
@@ -91,7 +91,7 @@ fn a_slow_call_stops_the_batch_and_pauses() -> Outcome {
     machine.slow_next_promotions(2, s(0.05));
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(60.0));
-    assert!(manager.machine().longest_call() > s(0.05));
+    assert!(manager.machine().own_costs().longest_call > s(0.05));
     let times: Vec<Duration> = promoted(&manager).iter().map(|(at, ..)| *at).collect();
     let [first, second, third, fourth, ..] = times[..] else {
         panic!("{times:?}");
@@ -109,7 +109,7 @@ fn a_slow_refusal_counts_as_a_slow_call() -> Outcome {
     let mut machine = machine(16 * GIB)?;
     machine.start(program(&[base(0, 16, 1.0)]))?;
     machine.slow_next_promotions(1, s(0.05));
-    machine.fail_next_promotions(1, "EAGAIN");
+    machine.fail_next_promotions(1, Errno::EAGAIN);
     let mut manager = manage(machine, "hawkeye-g", often())?;
     run(&mut manager, s(30.0));
     let refused = refused(&manager).first().map(|(at, _)| *at);

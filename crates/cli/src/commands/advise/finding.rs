@@ -1,7 +1,6 @@
 //! What can be found: types, and nothing else.
 
 use super::facts::{Cost, NotMeasured, RunningManager};
-use super::remedies::Remedy;
 use hawkeye_policy::MemoryUse;
 use hawkeye_policy::policies::HawkeyePmu;
 use serde::Serialize;
@@ -140,6 +139,27 @@ pub enum Finding {
         /// Memory that is left up to the high watermark.
         room_bytes: u64,
     },
+}
+
+/// When a change takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Takes {
+    /// In the process that runs.
+    AtOnce,
+    /// From its next start on.
+    AtNextStart,
+}
+
+/// Something that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// What it does, and to whom, as a clause.
+    pub does: String,
+    /// When.
+    pub takes: Takes,
+    /// What to type, or to write where.
+    pub command: String,
 }
 
 /// What to make of a process.

@@ -1,31 +1,9 @@
 //! The commands that would change what was found. Nothing here is carried out.
 
 use super::facts::Facts;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, Remedy, Takes, Verdict};
 use hawkeye_linux::surroundings::Allocator;
 use hawkeye_policy::Identity;
-use serde::Serialize;
-
-/// When a change takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Takes {
-    /// In the process that runs.
-    AtOnce,
-    /// From its next start on.
-    AtNextStart,
-}
-
-/// Something that can be done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Remedy {
-    /// What it does, and to whom, as a clause.
-    pub does: String,
-    /// When.
-    pub takes: Takes,
-    /// What to type, or to write where.
-    pub command: String,
-}
 
 fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy {
@@ -246,8 +224,8 @@ fn with_option(set: Option<&str>, between: char, option: &str, value: &str) -> O
 mod tests {
     use super::super::findings::tests::facts;
     use super::*;
+    use crate::config::Config;
     use hawkeye_linux::surroundings::JavaFlags;
-    use hawkeye_manager::config::Config;
 
     #[test]
     fn the_rule_is_one_that_the_daemon_reads_and_is_about_the_program() {

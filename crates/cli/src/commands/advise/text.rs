@@ -1,8 +1,7 @@
 //! Findings as sentences.
 
 use super::facts::{Cost, Facts, NotMeasured, RunningManager};
-use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
-use super::remedies::Takes;
+use super::finding::{Advice, Finding, Takes, Verdict, WORTH_PERCENT};
 use crate::words;
 use hawkeye_policy::OverheadSource;
 

@@ -2,61 +2,11 @@
 
 use super::asker::{Answer, Opened};
 use super::look::Look;
-use super::table;
+use super::order::{self, Order};
 use crate::daemon::protocol::DaemonStatus;
 use anyhow::Result;
 use hawkeye_manager::view::ProcessStatus;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-
-/// What rows are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortBy {
-    Pid,
-    Name,
-    Overhead,
-    Gain,
-    Resident,
-    Huge,
-    Bloat,
-    Promoted,
-    Split,
-}
-
-impl SortBy {
-    const ALL: [Self; 9] = [
-        Self::Pid,
-        Self::Name,
-        Self::Overhead,
-        Self::Gain,
-        Self::Resident,
-        Self::Huge,
-        Self::Bloat,
-        Self::Promoted,
-        Self::Split,
-    ];
-
-    fn moved(self, by: isize) -> Self {
-        let at = Self::ALL.iter().position(|column| *column == self);
-        let at = at.unwrap_or(0).saturating_add_signed(by);
-        Self::ALL[at.min(Self::ALL.len() - 1)]
-    }
-}
-
-/// How rows are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    pub by: SortBy,
-    pub descending: bool,
-}
-
-impl Default for Order {
-    fn default() -> Self {
-        Self {
-            by: SortBy::Overhead,
-            descending: true,
-        }
-    }
-}
 
 /// What is to be done after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +61,7 @@ impl Model {
 
     /// The processes in the order in which they are shown.
     pub fn rows(&self) -> Vec<&ProcessStatus> {
-        table::sorted(&self.status.manager.processes, self.order)
+        order::sorted(&self.status.manager.processes, self.order)
     }
 
     /// Where the chosen row is: the first, where the chosen process is gone.

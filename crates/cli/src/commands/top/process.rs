@@ -1,8 +1,8 @@
 //! One process, opened.
 
 use super::look::Look;
+use super::order::huge_percent;
 use super::strip;
-use super::table::huge_percent;
 use crate::words;
 use hawkeye_manager::view::{Explanation, ProcessExplanation, ProcessStatus, Strip};
 

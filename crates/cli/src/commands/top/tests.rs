@@ -2,7 +2,8 @@
 
 use super::asker::{Answer, Opened};
 use super::look::Look;
-use super::model::{Effect, Model, SortBy};
+use super::model::{Effect, Model};
+use super::order::SortBy;
 use super::{draw, once, table};
 use crate::daemon::protocol::DaemonStatus;
 use hawkeye_manager::Pace;

@@ -1,6 +1,5 @@
 use super::*;
-use crate::counters::events::{CpuIdentity, choose};
-use hawkeye_manager::config::CounterEvents;
+use crate::counters::events::{CounterEvents, CpuIdentity, choose};
 use proptest::prelude::*;
 
 fn events(model: u32) -> EventSet {

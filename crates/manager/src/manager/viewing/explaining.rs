@@ -238,7 +238,7 @@ impl<M: Machine> Manager<M> {
                 process: whose,
                 region: which,
                 errno,
-            } if whose == process && which == region => Some(errno.to_owned()),
+            } if whose == process && which == region => Some(errno.to_string()),
             _ => None,
         })
     }

@@ -1,7 +1,7 @@
 //! What a run from base pages towards huge ones comes to. Pure.
 
 use super::watch::{Moment, Seen};
-use crate::live::report::median;
+use crate::statistics::median;
 
 /// A run, and what it is held against: two others like the program, one under base pages and one all huge, which need not be as fast as
 /// it is in their place.

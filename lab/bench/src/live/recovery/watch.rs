@@ -5,7 +5,7 @@ use super::in_use::InUse;
 use crate::live::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
-use crate::live::report::median;
+use crate::statistics::median;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,7 @@
 
 use super::launch::{CORE, Running, command};
 use crate::live::{BenchError, Host};
+use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -51,12 +52,11 @@ fn insert(gib: u64) -> Result<Inserts, BenchError> {
         latencies_ms.push(sent.elapsed().as_secs_f64() * 1e3);
     }
     let seconds = begun.elapsed().as_secs_f64();
-    latencies_ms.sort_by(f64::total_cmp);
-    let at = latencies_ms.len() * 99 / 100;
+    let latencies_ms = sorted(latencies_ms);
     Ok(Inserts {
         per_s: values as f64 / seconds,
         mean_ms: latencies_ms.iter().sum::<f64>() / values as f64,
-        p99_ms: latencies_ms.get(at).copied().unwrap_or_default(),
+        p99_ms: quantile(&latencies_ms, 990).unwrap_or_default(),
     })
 }
 

@@ -5,7 +5,8 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Description, Footprint, Machine, MachineError, Progress, Promoted, Recovered, Wake, ZeroScan,
+    Description, Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
+    Progress, Promoted, Recovered, Sampling, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId, ProcessSample,
@@ -118,6 +119,51 @@ impl Machine for Seat {
         self.with(|engine| engine.memory_use(scope))
     }
 
+    fn shape(&self) -> MachineShape {
+        self.with(|engine| engine.shape())
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Result<Promoted, MachineError> {
+        self.with(|engine| engine.promote(process, region, order, expected_present))
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScan, MachineError> {
+        self.with(|engine| engine.scan_zeros(process, region, enough))
+    }
+
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Recovered, MachineError> {
+        self.with(|engine| engine.recover(process, region))
+    }
+
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        self.with(|engine| engine.footprint(process, until))
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        self.with(|engine| engine.own_costs())
+    }
+}
+
+impl Sampling for Seat {
     fn start_window(
         &mut self,
         process: ProcessId,
@@ -154,11 +200,9 @@ impl Machine for Seat {
     fn first_touch_cost(&self) -> Duration {
         self.with(|engine| engine.first_touch_cost())
     }
+}
 
-    fn shape(&self) -> MachineShape {
-        self.with(|engine| engine.shape())
-    }
-
+impl FaultPageSizes for Seat {
     fn set_fault_sizes(
         &mut self,
         process: ProcessId,
@@ -166,34 +210,9 @@ impl Machine for Seat {
     ) -> Result<(), MachineError> {
         self.with(|engine| engine.set_fault_sizes(process, orders))
     }
+}
 
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
-        self.with(|engine| engine.promote(process, region, order, expected_present))
-    }
-
-    fn scan_zeros(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
-        self.with(|engine| engine.scan_zeros(process, region, enough))
-    }
-
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
-        self.with(|engine| engine.recover(process, region))
-    }
-
+impl Prefault for Seat {
     fn take_filled(&mut self, process: ProcessId) -> u64 {
         self.with(|engine| engine.take_filled(process))
     }
@@ -201,24 +220,10 @@ impl Machine for Seat {
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
         self.with(|engine| engine.allow_fill(process, room_bytes));
     }
+}
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
-        self.with(|engine| engine.footprint(process, until))
-    }
-
+impl Explain for Seat {
     fn describe(&self, process: ProcessId) -> Description {
         self.with(|engine| engine.describe(process))
-    }
-
-    fn manager_cpu(&self) -> Duration {
-        self.with(|engine| engine.manager_cpu())
-    }
-
-    fn longest_call(&self) -> Duration {
-        self.with(|engine| engine.longest_call())
     }
 }

@@ -1,4 +1,11 @@
 //! `hawkeye advise`: what huge pages would be to a process. Measures, and changes nothing.
+//!
+//! ```text
+//!  measuring (reads the process) --> facts --> findings (judges) --> finding: Advice --> text, or JSON
+//!                                                  `-- remedies (commands that would change it)
+//! ```
+//! Only `measuring` touches the machine. To add a finding: a variant in `finding`, when it is found in `findings`,
+//! its sentence in `text`.
 
 mod facts;
 mod finding;

@@ -1,6 +1,13 @@
 //! The daemon's configuration: TOML, checked as a whole before anything is done with it.
 //!
 //! `packaging/hawkeye.toml` explains every key.
+//!
+//! ```text
+//!  TOML text --> section: a table, asked key by key --> read (in this file) --> Config
+//!                  |   value: how each kind is written       rules: [[rule]]
+//!                  `-> error: Problems, with line and key, all at once
+//! ```
+//! A section notes which keys were asked for. Those that were not are unknown, and are reported as such.
 
 mod error;
 mod prezeroing;
@@ -8,10 +15,13 @@ mod rules;
 mod section;
 mod value;
 
-pub use error::{ConfigError, Problem, Problems};
+pub use error::{ConfigError, Problems};
 pub use prezeroing::PrezeroingSettings;
 
-use crate::settings::Settings;
+use hawkeye_linux::counters::CounterEvents;
+use hawkeye_linux::page_sizes::GivenTo;
+use hawkeye_linux::thp_settings::Khugepaged;
+use hawkeye_manager::Settings;
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};
 use hawkeye_policy::{
@@ -60,29 +70,18 @@ pub struct Config {
     pub fill: FillSettings,
     /// What becomes of the kernel's own zeroing of free memory.
     pub prezeroing: PrezeroingSettings,
-    /// Whether pages between 4 KiB and 2 MiB may be given, and to whom.
-    pub small_pages: SmallPages,
+    /// To whom pages between 4 KiB and 2 MiB may be given at first touches. The kernel's switches hold for the
+    /// whole machine.
+    pub small_pages: GivenTo,
     /// Whether what is learned of programs is kept for their next start.
     pub learn: Switch,
 }
 
-/// To whom pages between 4 KiB and 2 MiB may be given at first touches. The kernel's switches hold for the whole machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SmallPages {
-    /// Nobody: nothing is changed.
-    #[default]
-    Off,
-    /// Memory whose program has asked for huge pages.
-    Advised,
-    /// All memory of all programs on the machine, but what its program keeps out.
-    All,
-}
-
-impl Word for SmallPages {
+impl Word for GivenTo {
     const WORDS: &'static [(&'static str, Self)] = &[
-        ("off", Self::Off),
+        ("off", Self::Nobody),
         ("advised", Self::Advised),
-        ("all", Self::All),
+        ("all", Self::Everybody),
     ];
 }
 
@@ -113,19 +112,6 @@ impl Word for Switch {
     const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("on", Self::On)];
 }
 
-/// What becomes of the kernel's own promotion while the daemon runs, for every program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Khugepaged {
-    /// It is stopped: two that promote by different orders fight over the same memory.
-    #[default]
-    Off,
-    /// It goes on, but does not fill again what recovery has taken back. When the kernel splits
-    /// huge pages stays as it is.
-    Restrain,
-    /// It is left as it is.
-    Leave,
-}
-
 impl Word for Khugepaged {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("off", Self::Off),
@@ -150,17 +136,6 @@ pub struct RecordingFolder {
     pub folder: PathBuf,
     /// How much of them is kept, in bytes (1 MiB and up).
     pub max_bytes: u64,
-}
-
-/// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterEvents {
-    /// Cycles in page walks for loads.
-    pub load_walk_cycles: Option<u64>,
-    /// Cycles in page walks for stores.
-    pub store_walk_cycles: Option<u64>,
-    /// Cycles in all.
-    pub cycles: Option<u64>,
 }
 
 /// The policy where none is named.
@@ -195,7 +170,7 @@ impl Default for Config {
             counters: CounterEvents::default(),
             fill: FillSettings::default(),
             prezeroing: PrezeroingSettings::default(),
-            small_pages: SmallPages::default(),
+            small_pages: GivenTo::default(),
             learn: Switch::default(),
         }
     }

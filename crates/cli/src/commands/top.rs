@@ -1,9 +1,19 @@
 //! `hawkeye top`: what the daemon manages, as it changes.
+//!
+//! ```text
+//!  asker (a thread that asks the daemon) --answers--+
+//!                                                   v
+//!  terminal (keys, size) --------------keys-----> model --> draw --> overview, table, process, strip
+//!                                                (pure)     (ratatui)      (lines of text)
+//! ```
+//! `order` sorts the processes, `look` says what the terminal can show. Without a terminal the same lines are
+//! printed once.
 
 mod asker;
 mod draw;
 mod look;
 mod model;
+mod order;
 mod overview;
 mod process;
 mod strip;
@@ -17,7 +27,8 @@ use asker::{Answer, Opened};
 use clap::Args;
 use hawkeye_manager::view::{Explanation, Strip};
 use look::Look;
-use model::{Model, Order};
+use model::Model;
+use order::Order;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -103,7 +114,7 @@ fn once(status: &DaemonStatus) -> String {
     let mut lines = overview::lines(status);
     lines.push(String::new());
     lines.push(table::header(order));
-    let processes = table::sorted(&status.manager.processes, order);
+    let processes = order::sorted(&status.manager.processes, order);
     lines.extend(processes.iter().map(|process| table::row(process)));
     lines.extend(table::unlisted(&status.manager));
     lines.push(String::new());

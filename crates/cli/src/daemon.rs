@@ -2,6 +2,17 @@
 //!
 //! Clients are served by threads of their own. Their requests reach the manager's thread through a
 //! channel and are answered between two steps, so that nothing of the manager is shared.
+//!
+//! ```text
+//!  status, top, why, ...  --protocol-->  server --+
+//!  (client)                (a line of JSON)       |            one request,
+//!                                                 +-- calls -- one reply --> Daemon::run: the manager's loop
+//!  Prometheus  --HTTP-->  http (prometheus) ------+                                |
+//!                                                                                  v events
+//!                          disk  <-- journal_file <-- (thread) journal_writer <----+
+//! ```
+//! Clients may be slow or hostile. `door` bounds how many connections and threads there are, for each user and in
+//! all; `deadline` bounds how long each may take; readers bound how many bytes they accept.
 
 mod calls;
 pub mod client;

@@ -1,0 +1,33 @@
+//! Recordings, summed up for people: a recording's rows become figures on fixed grids, however long it is, and these become text, SVG, a
+//! page and JSON.
+//!
+//! ```text
+//!               1st reading            2nd reading
+//!  rows of a --> extent: how far --> summing --> figures: Report --> text      (terminal)
+//!  recording     it reaches           |                         |--> JSON      (--json)
+//!                                     |-- series   means        |--> pictures --> svg
+//!                                     |-- heat     coverage     `--> page      (HTML, with the SVG)
+//!                                     `-- decisions
+//! ```
+//! Only the two readings see rows. The rest is pure: figures to words and pictures.
+
+mod decisions;
+mod extent;
+mod figures;
+mod heat;
+mod page;
+mod pictures;
+mod series;
+mod summing;
+mod svg;
+mod text;
+
+pub use extent::Extent;
+pub use figures::Report;
+pub use page::page;
+pub use pictures::figures;
+pub use summing::Summing;
+pub use text::Text;
+
+#[cfg(test)]
+mod tests;

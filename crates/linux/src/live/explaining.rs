@@ -1,0 +1,63 @@
+//! Who a process is, and why it or a region of it is not managed.
+
+use super::LinuxMachine;
+use crate::mappings;
+use crate::process::{self, ProcessHandle};
+use hawkeye_manager::{Description, Explain};
+use hawkeye_policy::{Identity, ProcessId, RegionAddr, Terms};
+
+impl Explain for LinuxMachine {
+    fn describe(&self, process: ProcessId) -> Description {
+        let uid = process::owner(process.pid);
+        let Some(member) = self.members.get(process) else {
+            return Description {
+                uid,
+                ..Description::default()
+            };
+        };
+        let who = &member.identity;
+        Description {
+            name: who.command.clone(),
+            user: Some(who.user.clone()),
+            uid,
+            cgroup: Some(who.cgroup.clone()),
+            unit: unit(who),
+            thp_disabled: member.thp_disabled,
+            refused_bytes: member.eligible.refused_bytes,
+        }
+    }
+
+    fn why_not_managed(&self, pid: u32) -> Option<String> {
+        match (ProcessHandle::open(pid), self.scope.roster()) {
+            // Whatever keeps us from opening it says so.
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(_), Some(roster)) => {
+                let real_time = process::may_be_managed(pid, &Terms::default()).err();
+                let reasons = [
+                    real_time.map(|error| error.to_string()),
+                    roster.why_not(pid),
+                ];
+                reasons
+                    .into_iter()
+                    .flatten()
+                    .reduce(|a, b| format!("{a}; {b}"))
+            }
+            (Ok(_), None) => None,
+        }
+    }
+
+    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
+        let member = self.members.get_mut(process).ok()?;
+        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
+        let eligible = mappings::region_eligible(&mappings, region);
+        eligible.err().map(|why| why.to_string())
+    }
+}
+
+/// What a process runs as, in words.
+fn unit(who: &Identity) -> Option<String> {
+    let pod = who.pod.as_ref();
+    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
+    let container = || who.container.as_ref().map(|id| format!("container {id}"));
+    pod.or_else(container).or_else(|| who.unit.clone())
+}

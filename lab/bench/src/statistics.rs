@@ -1,0 +1,105 @@
+//! Medians and other parts of measured figures.
+
+use serde::Serialize;
+
+/// The same figures, the least first.
+pub fn sorted(mut figures: Vec<f64>) -> Vec<f64> {
+    figures.sort_by(f64::total_cmp);
+    figures
+}
+
+/// The figure of sorted ones that this share of them, in thousandths, is below.
+pub fn quantile(sorted: &[f64], per_mille: usize) -> Option<f64> {
+    sorted.get(sorted.len() * per_mille / 1000).copied()
+}
+
+/// The median; 0 for nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let sorted = sorted(values.to_vec());
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// How far off their median typically is (one standard error) for values that don't depend on each other, told by how wide their middle half
+/// is, which a few wild ones leave as it is; 0 for fewer than four.
+pub fn median_error(values: &[f64]) -> f64 {
+    /// Of a bell curve's median, in widths of its middle half.
+    const OF_ONE: f64 = 0.929;
+    let sorted = sorted(values.to_vec());
+    let quarter = sorted.len() / 4;
+    if quarter == 0 {
+        return 0.0;
+    }
+    let width = sorted[sorted.len() - 1 - quarter] - sorted[quarter];
+    OF_ONE * width / (sorted.len() as f64).sqrt()
+}
+
+/// The median of several turns, and how far they were apart. In nanoseconds, unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The one in the middle.
+    pub median: f64,
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+    /// How many there were.
+    pub turns: usize,
+}
+
+impl Spread {
+    /// Of some figures; all 0 of none.
+    pub fn of(figures: Vec<f64>) -> Self {
+        let figures = sorted(figures);
+        let at = |place: usize| figures.get(place).copied().unwrap_or(0.0);
+        Self {
+            median: at(figures.len() / 2),
+            low: at(0),
+            high: at(figures.len().saturating_sub(1)),
+            turns: figures.len(),
+        }
+    }
+
+    /// The same with all figures changed by a rising function.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
+        Self {
+            median: change(self.median),
+            low: change(self.low),
+            high: change(self.high),
+            turns: self.turns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_s_error_is_that_of_the_middle_half() {
+        let mut values: Vec<f64> = (0..100).map(f64::from).collect();
+        let error = median_error(&values);
+        assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
+        values[99] = 1e9;
+        assert_eq!(median_error(&values), error);
+        assert_eq!(median_error(&[1.0, 2.0]), 0.0);
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn quantiles_are_figures_that_were_measured() {
+        let figures = sorted((0..200).rev().map(f64::from).collect());
+        assert_eq!(quantile(&figures, 25), Some(5.0));
+        assert_eq!(quantile(&figures, 990), Some(198.0));
+        assert_eq!(quantile(&[], 500), None);
+    }
+}
