@@ -28,6 +28,7 @@ mod server;
 pub use calls::Wake as Bell;
 pub use journal_writer::JournalSettings;
 
+use crate::view::{self, Views};
 use anyhow::{Context, Result};
 use calls::{Caller, Calls};
 use hawkeye_linux::page_sizes::SizesSeen;
@@ -80,6 +81,7 @@ pub struct Daemon {
     metrics: Option<MetricsServer>,
     /// As of the last step.
     seen: Seen,
+    views: Views,
     _socket: SocketServer,
 }
 
@@ -93,6 +95,7 @@ impl Daemon {
         let (caller, calls) = calls::calls(bell);
         Ok(Self {
             seen: Seen::default(),
+            views: Views::default(),
             _socket: SocketServer::start(&settings.socket, caller.clone())?,
             metrics: serve_metrics(settings.metrics, &caller)?,
             journal: write_journal(settings.journal.clone(), 0)?,
@@ -162,11 +165,12 @@ impl Daemon {
             journal,
             settings,
             seen,
+            views,
             ..
         } = self;
         calls.answer(|request| match request {
             Request::Status => Reply::Status(Box::new(DaemonStatus {
-                manager: manager.status(),
+                manager: views.status(manager),
                 fill: seen.fill,
                 prezeroing: seen.prezeroing.clone(),
                 page_sizes: seen.page_sizes.clone(),
@@ -174,8 +178,10 @@ impl Daemon {
                 metrics: settings.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
             })),
-            Request::Why { pid, address } => Reply::Explanation(manager.explain(pid, address)),
-            Request::Strip { pid, columns } => match manager.strip(pid, columns) {
+            Request::Why { pid, address } => {
+                Reply::Explanation(views.explain(manager, pid, address))
+            }
+            Request::Strip { pid, columns } => match view::strip(manager, pid, columns) {
                 Some(strip) => Reply::Strip(strip),
                 None => Reply::refused(format!("process {pid} is not under management")),
             },

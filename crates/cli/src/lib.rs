@@ -32,6 +32,7 @@ mod progress;
 mod recording;
 mod report;
 mod summary;
+mod view;
 mod words;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};

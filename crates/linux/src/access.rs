@@ -106,7 +106,7 @@ fn user_namespace(pid: u32) -> Option<Namespace> {
 /// Whether the client of a socket has ended. Before Linux 6.5, which can't tell, it has not.
 fn has_ended(socket: BorrowedFd<'_>) -> bool {
     let mut fd: libc::c_int = -1;
-    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
     // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the first.
     let done = unsafe {
         libc::getsockopt(

@@ -2,7 +2,6 @@
 
 use crate::process::age;
 use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
-use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -119,7 +118,7 @@ impl Groups {
 
 /// The cgroup that a process is in; `None` when it has ended, or is in one that can't be seen from here.
 fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
-    let cgroups = Process::new(pid as i32).ok()?.cgroups().ok()?;
+    let cgroups = crate::process::entry(pid).ok()?.cgroups().ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),

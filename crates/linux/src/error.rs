@@ -1,6 +1,6 @@
 //! What can go wrong between the manager and the kernel.
 
-use crate::prezeroing::PrezeroingError;
+use crate::prezeroing::error::PrezeroingError;
 use crate::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;

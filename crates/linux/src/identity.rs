@@ -16,7 +16,7 @@ use std::io;
 /// The process has ended, or its files can't be read.
 pub fn identify(pid: u32, users: &UserNames) -> Result<Identity, LinuxError> {
     let failed = |error| unreadable(pid, error);
-    let process = Process::new(pid as i32).map_err(failed)?;
+    let process = crate::process::entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
     let command = process.stat().map_err(failed)?.comm;
     // Kernels without cgroups, and processes that end meanwhile, have none to show.

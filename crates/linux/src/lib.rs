@@ -1,5 +1,14 @@
 //! The running kernel as a [`hawkeye_manager::Machine`].
 
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod access;
 pub mod access_bits;
 pub mod bell;

@@ -12,11 +12,13 @@ use crate::learned::Notebook;
 use crate::membership::{MemberView, Membership, Scope};
 use crate::process;
 use crate::recovery::RecoveryMethod;
+use crate::remote_advice::Insisting;
 use crate::roster::SweepCosts;
-use crate::sampler::{Sampler, Slice};
+use crate::sampler::{Sampler, Seeing, Slice};
 use crate::sizing::Sizing;
 use crate::stop::{StopSignals, Waited};
-use crate::target_call::TargetCalls;
+use crate::target_call::{COLLAPSING, Request, TargetCalls};
+use crate::test_costs;
 use crate::{fragmentation, shared_pages, system_memory, walk_costs};
 use hawkeye_manager::{
     Footprint, LatePromotion, Machine, MachineError, NotAnswering, OwnCosts, Prefault, Progress,
@@ -36,7 +38,7 @@ use std::time::{Duration, Instant};
 /// What the probe found out about this kernel, as far as managing needs it.
 pub struct Means {
     /// How accesses are seen.
-    pub sampler: Sampler,
+    pub sampler: Seeing,
     /// How bloat is recovered.
     pub recovery: RecoveryMethod,
     /// What a base page's first access after a clear costs the program.
@@ -55,7 +57,7 @@ impl Means {
         state_dir: &Path,
         events: CounterEvents,
     ) -> Result<(), LinuxError> {
-        if let Sampler::AccessBits(bits) = &mut self.sampler {
+        if let Seeing::AccessBits(bits) = &mut self.sampler {
             bits.counters = match Counters::find(events) {
                 Ok(counters) => Some(counters),
                 Err(none) => {
@@ -74,7 +76,7 @@ pub struct LinuxMachine {
     began: Instant,
     scope: Scope,
     signals: StopSignals,
-    sampler: Sampler,
+    sampler: Box<dyn Sampler>,
     recovery: RecoveryMethod,
     first_touch_cost: Duration,
     members: Membership,
@@ -107,7 +109,7 @@ impl LinuxMachine {
             began: Instant::now(),
             scope,
             signals,
-            sampler: means.sampler,
+            sampler: means.sampler.sampler(),
             recovery: means.recovery,
             first_touch_cost: means.first_touch_cost,
             members: Membership::default(),
@@ -180,6 +182,40 @@ impl LinuxMachine {
             },
         }
     }
+
+    /// Why a region is not promoted as it is now, if so.
+    fn passes_over(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        expected_present: u16,
+    ) -> Result<Option<Promoted>, MachineError> {
+        let member = self.members.get_mut(process)?;
+        let found = self
+            .sampler
+            .look(member, region)
+            .map_err(|error| error.for_process(process))?;
+        match found {
+            None => return Ok(Some(Promoted::Freed)),
+            Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
+                return Ok(Some(Promoted::NotCandidate));
+            }
+            // A little change is life; more means that its owner gives it back.
+            Some(r) if r.present < expected_present - expected_present / 16 => {
+                return Ok(Some(Promoted::Freed));
+            }
+            Some(r) => {
+                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
+                    return Ok(Some(Promoted::Shared { pages }));
+                }
+            }
+        }
+        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+        if !eligible.map_err(|error| error.for_process(process))? {
+            return Ok(Some(Promoted::NotCandidate));
+        }
+        Ok(None)
+    }
 }
 
 impl Machine for LinuxMachine {
@@ -211,7 +247,7 @@ impl Machine for LinuxMachine {
                 // terminal has sent SIGINT to it already.
                 (Waited::Signal(signal), Scope::Family(root)) => {
                     if signal == libc::SIGTERM {
-                        let pid = Pid::from_raw(root.id.pid as i32);
+                        let pid = Pid::from_raw(process::pid_t(root.id.pid));
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }
@@ -227,7 +263,7 @@ impl Machine for LinuxMachine {
         let each = self.sampler.descriptors() + following.map_or(0, |_| FaultAhead::DESCRIPTORS);
         let updated = self
             .members
-            .update(&mut self.scope, &self.sampler, each, now, deadline);
+            .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
         let started = self.members.take_started();
         if let Some(notebook) = &mut self.notebook {
             let sizes = || self.sizing.seen(now).unwrap_or_default().sizes;
@@ -322,31 +358,23 @@ impl Machine for LinuxMachine {
         if self.calls.is_unanswered(process) {
             return Err(MachineError::NotAnswering(process));
         }
+        if let Some(outcome) = self.passes_over(process, region, expected_present)? {
+            return Ok(outcome);
+        }
         let member = self.members.get_mut(process)?;
-        let found = self
-            .sampler
-            .look(member, region)
-            .map_err(|error| error.for_process(process))?;
-        match found {
-            None => return Ok(Promoted::Freed),
-            Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
-                return Ok(Promoted::NotCandidate);
+        let range = region.start()..region.end();
+        let request = Request::collapse(&member.handle, &range);
+        let mut insisting = Insisting::default();
+        let (result, took) = loop {
+            let result = self.calls.make(process, COLLAPSING, &request);
+            let took = match &result {
+                Ok(answer) => test_costs::promotion_took(answer.took),
+                Err(_) => self.calls.last(),
+            };
+            if !insisting.again(&result, took) {
+                break (result, took);
             }
-            // A little change is life; more means that its owner gives it back.
-            Some(r) if r.present < expected_present - expected_present / 16 => {
-                return Ok(Promoted::Freed);
-            }
-            Some(r) => {
-                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
-                    return Ok(Promoted::Shared { pages });
-                }
-            }
-        }
-        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
-        if !eligible.map_err(|error| error.for_process(process))? {
-            return Ok(Promoted::NotCandidate);
-        }
-        let (result, took) = self.calls.collapse(&member.handle, region);
+        };
         match result {
             Err(LinuxError::NotAnswering(_)) => {
                 if !self.calls.is_unanswered(process) {
@@ -356,7 +384,7 @@ impl Machine for LinuxMachine {
                 self.promoting.insert(process, region);
                 Ok(Promoted::Pending)
             }
-            Ok(()) => {
+            Ok(_) => {
                 if let Some(notebook) = &mut self.notebook {
                     notebook.note_promoted(process);
                 }
@@ -547,7 +575,7 @@ impl Sampling for LinuxMachine {
     }
 
     fn abandon_window(&mut self) {
-        self.members.abandon_window();
+        self.sampler.abandon_window();
     }
 
     fn first_touch_cost(&self) -> Duration {

@@ -6,7 +6,7 @@ use crate::counters::CounterSet;
 use crate::error::LinuxError;
 use crate::mappings::{self, Mapping, vm};
 use crate::page_tables::{Detail, Target};
-use crate::sampler::{AccessBits, Member, run_rate};
+use crate::sampler::{AccessBits, Member, probe_once};
 use hawkeye_policy::run_rate::Estimate;
 use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl Measuring {
     pub fn window(&mut self) -> Result<Window, LinuxError> {
         let regions = self.regions()?;
         self.windows += 1;
-        let estimate = run_rate::probe_once(
+        let estimate = probe_once(
             &mut self.bits,
             &self.member,
             &self.target,

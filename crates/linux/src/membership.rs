@@ -129,7 +129,7 @@ impl Membership {
     pub(crate) fn update(
         &mut self,
         scope: &mut Scope,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         descriptors_each: usize,
         now: Duration,
         deadline: Instant,
@@ -152,7 +152,13 @@ impl Membership {
             }
         };
         self.keep_order();
+        self.forget_the_gone(sampler);
         slice
+    }
+
+    /// The sampler keeps nothing of those who are not managed any more.
+    fn forget_the_gone(&self, sampler: &mut dyn Sampler) {
+        sampler.retain(&|process| self.get(process).is_some());
     }
 
     fn keep_order(&mut self) {
@@ -166,7 +172,7 @@ impl Membership {
     fn admit_named(
         &mut self,
         named: impl Fn() -> Named,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         now: Duration,
         deadline: Instant,
     ) -> Slice<()> {
@@ -183,7 +189,7 @@ impl Membership {
         Slice::Done(())
     }
 
-    fn admit_one(&mut self, pid: u32, sampler: &Sampler, now: Duration) {
+    fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended between the listing and now just doesn't join.
         let Ok(identity) = identify(pid, &self.users) else {
             return;
@@ -199,7 +205,7 @@ impl Membership {
     fn follow(
         &mut self,
         roster: &mut Roster,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         most: usize,
         now: Duration,
         deadline: Instant,
@@ -228,7 +234,7 @@ impl Membership {
     fn admit_started(
         &mut self,
         roster: &mut Roster,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         most: usize,
         now: Duration,
     ) {
@@ -258,11 +264,13 @@ impl Membership {
 
     fn admit(
         &mut self,
-        mut member: Member,
-        sampler: &Sampler,
+        member: Member,
+        sampler: &mut dyn Sampler,
         judged: Duration,
     ) -> Result<(), LinuxError> {
-        sampler.bind(&mut member)?;
+        // Who has left makes room: descriptors may be few.
+        self.forget_the_gone(sampler);
+        sampler.bind(member.handle.id)?;
         self.saw_thp_disabled |= member.thp_disabled;
         if !self.order.contains(&member.handle.id) {
             self.order.push(member.handle.id);
@@ -317,13 +325,6 @@ impl Membership {
             .map(|joined| &mut joined.member)
             .filter(|member| member.handle.id == process && member.handle.alive())
             .ok_or(MachineError::Gone(process))
-    }
-
-    /// What is unfinished of a window is not gone on with.
-    pub(crate) fn abandon_window(&mut self) {
-        for joined in self.members.values_mut() {
-            joined.member.abandon_window();
-        }
     }
 
     /// Whether somebody was ever told `PR_SET_THP_DISABLE`.

@@ -234,7 +234,7 @@ impl PageTables {
             let bss = self.bss();
             let errno = match bss.mapping_found {
                 0 => return Ok(None),
-                error if error < 0 => Errno::from_raw(-error as i32),
+                error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
                 _ => {
                     let found = &bss.found_mapping;
                     return Ok(Some(Mapping {
@@ -299,7 +299,7 @@ impl PageTables {
             }
             let first = chunk.first().map_or(0, |range| range.start);
             bss.request = types::walk_request {
-                ranges: chunk.len() as u32,
+                ranges: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
                 range: 0,
                 va: walk.from.unwrap_or(first),
                 max_tables: TABLES_PER_CALL,
@@ -362,7 +362,7 @@ impl PageTables {
     ) -> Result<Vec<Option<Marks>>, LinuxError> {
         let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
         let bss = self.bss_mut();
-        bss.marked_regions = regions.len() as u32;
+        bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
@@ -400,7 +400,7 @@ impl PageTables {
         };
         run(&target.links.scan)?;
         let scan = &self.bss().zero_scan;
-        Ok((scan.huge != 0).then_some(scan.zero_pages as u16))
+        Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
     }
 }
 
@@ -430,7 +430,7 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
         iter_info: &raw mut info,
-        iter_info_len: size_of_val(&info) as u32,
+        iter_info_len: u32::try_from(size_of_val(&info)).unwrap_or(u32::MAX),
         ..Default::default()
     };
     // SAFETY: `options` and the `info` it points to outlive the call, which only reads them.

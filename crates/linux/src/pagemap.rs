@@ -3,11 +3,12 @@
 use crate::error::LinuxError;
 use crate::ksm::Ksm;
 use crate::mappings::Mapping;
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use procfs::process::{MMPermissions, MMapPath, Process, VmFlags};
+use procfs::process::{MMPermissions, MMapPath, VmFlags};
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -29,7 +30,7 @@ const KPF_ZERO_PAGE: u64 = 1 << 24;
 
 /// All mappings of a process, from `smaps`. Walks the page tables: costs milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
-    let maps = Process::new(pid as i32)
+    let maps = crate::process::entry(pid)
         .and_then(|process| process.smaps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let ksm = Ksm::default();
@@ -70,7 +71,7 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, 
     let mut found = Vec::new();
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     for range in ranges {
-        for start in (range.start..range.end).step_by(HUGE_PAGE_BYTES as usize) {
+        for start in (range.start..range.end).step_by(usize_of(HUGE_PAGE_BYTES)) {
             file.read_exact_at(&mut bytes, start / BASE_PAGE_BYTES * 8)
                 .map_err(LinuxError::file("reading", &path))?;
             let region = RegionAddr::containing(start);
@@ -148,7 +149,7 @@ fn zero_frame() -> Option<u64> {
 }
 
 fn learn_zero_frame() -> Option<u64> {
-    let bytes = NonZeroUsize::new(BASE_PAGE_BYTES as usize)?;
+    let bytes = NonZeroUsize::new(usize_of(BASE_PAGE_BYTES))?;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let page = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) }.ok()?;

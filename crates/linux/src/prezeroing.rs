@@ -4,50 +4,20 @@
 //! `/sys/kernel/mm/prezero` is the kernel's own part. What zeroes is a module; its parameters are there while it is loaded. Nothing
 //! here loads it.
 
+pub mod error;
+
 use crate::error::LinuxError;
 use crate::thp_settings::SettingsGuard;
+pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
 use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use thiserror::Error;
-
-/// Loads the module that zeroes.
-pub const LOAD: &str = "modprobe prezero";
 
 /// A rate that is as good as none: 0 would be no limit.
 const NEXT_TO_NOTHING: u32 = 1;
-
-/// Why it can't be told how pre-zeroing stands.
-#[derive(Debug, Error)]
-pub enum PrezeroingError {
-    /// A file that such kernels have can't be read.
-    #[error("reading {path}: {source}; reading it takes no privileges, but /sys must be mounted", path = path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file holds something else than it should.
-    #[error(
-        "{path} holds {found:?} and not {expected}: the kernel's patches are of another version than this program",
-        path = path.display()
-    )]
-    NotUnderstood {
-        /// Which file.
-        path: PathBuf,
-        /// What is in it.
-        found: String,
-        /// What should be.
-        expected: &'static str,
-    },
-    /// There is no module whose settings could be changed.
-    #[error("no module zeroes free memory: `{LOAD}` loads it")]
-    NoModule,
-}
 
 /// Counted since the machine was started, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

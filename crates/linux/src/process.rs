@@ -1,6 +1,7 @@
 //! Processes: who they are, what they hold, and the handle that stays right when pids are reused.
 
 use crate::error::LinuxError;
+use hawkeye_policy::whole::i64_of;
 use hawkeye_policy::{ProcessId, Terms};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -38,9 +39,7 @@ impl ProcessHandle {
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                let owner = Process::new(pid as i32)
-                    .and_then(|p| p.uid())
-                    .unwrap_or(u32::MAX);
+                let owner = entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
                 Err(LinuxError::NotPermitted { pid, owner })
             }
             Err(_) => Err(LinuxError::NoSuchProcess(pid)),
@@ -111,7 +110,7 @@ impl ProcessMemory {
             call: "reading memory of a process",
             errno,
         };
-        match pread(&self.0, bytes, address as i64) {
+        match pread(&self.0, bytes, i64_of(address)) {
             Ok(0) => Err(failed(Errno::ESRCH)),
             Ok(read) if read == bytes.len() => Ok(()),
             Ok(_) => Err(failed(Errno::EIO)),
@@ -122,10 +121,10 @@ impl ProcessMemory {
 
 fn pidfd_open(pid: u32) -> Result<OwnedFd, LinuxError> {
     // SAFETY: a plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
     if fd >= 0 {
         // SAFETY: the call just made this descriptor, nobody else knows it.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        return Ok(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
     }
     match Errno::last() {
         // EINVAL: a thread that leads no process.
@@ -138,7 +137,7 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd, LinuxError> {
 }
 
 fn stat_of(pid: u32) -> Result<procfs::process::Stat, LinuxError> {
-    Process::new(pid as i32)
+    entry(pid)
         .and_then(|process| process.stat())
         .map_err(|_| LinuxError::NoSuchProcess(pid))
 }
@@ -150,14 +149,14 @@ pub fn minor_faults(pid: u32) -> Result<u64, LinuxError> {
 
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_bytes(pid: u32) -> Result<u64, LinuxError> {
-    let status = Process::new(pid as i32).and_then(|process| process.status());
+    let status = entry(pid).and_then(|process| process.status());
     let status = status.map_err(|_| LinuxError::NoSuchProcess(pid))?;
     Ok(status.rssanon.unwrap_or(0) * 1024)
 }
 
 /// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
-    Process::new(pid as i32)
+    entry(pid)
         .and_then(|process| process.statm())
         .map(|statm| statm.resident * procfs::page_size())
         .map_err(|_| LinuxError::NoSuchProcess(pid))
@@ -167,7 +166,7 @@ pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
 /// where `/proc/PID/stat` counts in clock ticks.
 pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid as i32)).map_err(gone)?;
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid_t(pid))).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
 }
 
@@ -191,7 +190,7 @@ pub fn own_cpu() -> Duration {
         return Duration::ZERO;
     };
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Duration::from_micros(micros.max(0) as u64)
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
 /// CPU time that the calling thread has used so far.
@@ -220,7 +219,7 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
         .filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut real_time = threads.filter(|tid: &u32| {
         // SAFETY: a plain system call without pointers.
-        let policy = unsafe { libc::sched_getscheduler(*tid as libc::pid_t) };
+        let policy = unsafe { libc::sched_getscheduler(pid_t(*tid)) };
         let policy = policy & !libc::SCHED_RESET_ON_FORK;
         matches!(
             policy,
@@ -244,7 +243,7 @@ pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<(), LinuxError> {
 
 /// Effective user; `None` if the process is gone. Whether that user may look into it: [`crate::access`].
 pub fn owner(pid: u32) -> Option<u32> {
-    Process::new(pid as i32).and_then(|p| p.uid()).ok()
+    entry(pid).and_then(|p| p.uid()).ok()
 }
 
 /// The processes that descend from `root`, itself included, as far as they are still connected:
@@ -254,7 +253,7 @@ pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut waiting = vec![(root, None)];
     iter::from_fn(move || {
         while let Some((pid, parent)) = waiting.pop() {
-            let Ok(process) = Process::new(pid as i32) else {
+            let Ok(process) = entry(pid) else {
                 continue;
             };
             // One that has ended may have left its pid to a stranger.
@@ -265,11 +264,33 @@ pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
             // A process that ends while we look simply has no more children.
             let tasks = process.tasks().into_iter().flatten().flatten();
             let children = tasks.filter_map(|task| task.children().ok()).flatten();
-            waiting.extend(children.map(|child| (child, Some(pid as i32))));
+            waiting.extend(children.map(|child| (child, Some(pid_t(pid)))));
             return Some(pid);
         }
         None
     })
+}
+
+/// The entry of a process in `/proc`.
+///
+/// # Errors
+/// There is no such process.
+pub(crate) fn entry(pid: u32) -> procfs::ProcResult<Process> {
+    Process::new(pid_t(pid))
+}
+
+/// A number of a process or thread as the kernel's calls take it. There are no higher ones.
+pub(crate) fn pid_t(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// A descriptor that a system call has made.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "descriptors are of 32 bits"
+)]
+pub(crate) const fn descriptor(result: i64) -> i32 {
+    result as i32
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
-use crate::test_costs;
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) const MADV_COLD: i32 = 20;
 pub(crate) const MADV_PAGEOUT: i32 = 21;
@@ -21,7 +21,7 @@ fn advise(
 ) -> Result<u64, LinuxError> {
     let range = libc::iovec {
         iov_base: start as *mut _,
-        iov_len: bytes as usize,
+        iov_len: usize_of(bytes),
     };
     advise_ranges(process, &[range], advice, call)
 }
@@ -48,7 +48,7 @@ fn advise_ranges(
     if done < 0 {
         Err(LinuxError::last_call(call))
     } else {
-        Ok(done as u64)
+        Ok(done.unsigned_abs())
     }
 }
 
@@ -75,41 +75,21 @@ const WITHOUT_LOOKING: Duration = Duration::from_micros(500);
 /// touched (`lru_add_drain_all`), so that on large machines it is fewer of them.
 const INSISTING: Duration = Duration::from_millis(10);
 
-/// The same, where the kernel puts compaction off: once that has failed, up to 64 calls that would take it are refused without a try,
-/// whenever they come (mm/compaction.c, `compaction_deferred`). They are made here, each told to `timed`; returns how long the last took.
+/// Whether a call for which no huge page could be had is made again at once.
 ///
-/// # Errors
-/// As [`collapse`].
-pub fn collapse_insisting(
-    process: &ProcessHandle,
-    region: RegionAddr,
-    mut timed: impl FnMut(Duration),
-) -> (Result<(), LinuxError>, Duration) {
-    retry_shortages(|| {
-        let begun = Instant::now();
-        let result = collapse(process, region);
-        let took = match &result {
-            Ok(()) => test_costs::promotion_took(begun.elapsed()),
-            Err(_) => begun.elapsed(),
-        };
-        timed(took);
-        (result, took)
-    })
+/// Where the kernel puts compaction off, up to 64 calls that would take it are refused without a try,
+/// whenever they come (mm/compaction.c, `compaction_deferred`).
+#[derive(Debug, Default)]
+pub struct Insisting {
+    so_far: Duration,
 }
 
-/// Calls again while the kernel refuses for want of a huge page without having looked for one. Each
-/// call says how long it took.
-pub(crate) fn retry_shortages<T>(
-    mut call: impl FnMut() -> (Result<T, LinuxError>, Duration),
-) -> (Result<T, LinuxError>, Duration) {
-    let mut all = Duration::ZERO;
-    loop {
-        let (result, took) = call();
-        all += took;
-        let refused = matches!(&result, Err(error) if error.errno() == Some(Errno::ENOMEM));
-        if !refused || took >= WITHOUT_LOOKING || all >= INSISTING {
-            return (result, took);
-        }
+impl Insisting {
+    /// Told what came of a call and how long it took.
+    pub fn again<T>(&mut self, result: &Result<T, LinuxError>, took: Duration) -> bool {
+        self.so_far += took;
+        let refused = matches!(result, Err(error) if error.errno() == Some(Errno::ENOMEM));
+        refused && took < WITHOUT_LOOKING && self.so_far < INSISTING
     }
 }
 
@@ -144,7 +124,7 @@ pub fn clear_accessed(
         .iter()
         .map(|region| libc::iovec {
             iov_base: region.start() as *mut _,
-            iov_len: HUGE_PAGE_BYTES as usize,
+            iov_len: usize_of(HUGE_PAGE_BYTES),
         })
         .collect();
     let done = advise_ranges(process, &ranges, MADV_COLD, "clearing access bits")?;
@@ -171,41 +151,24 @@ mod tests {
 
     #[test]
     fn where_the_kernel_does_not_try_it_is_asked_again() {
-        let mut calls = 0;
-        let made = Duration::from_millis(2);
-        let put_off = retry_shortages(|| {
-            calls += 1;
-            if calls < 64 {
-                (refused(Errno::ENOMEM), QUICK)
-            } else {
-                (Ok(()), made)
-            }
-        });
-        assert!(put_off.0.is_ok());
-        assert_eq!((calls, put_off.1), (64, made));
+        let mut insisting = Insisting::default();
+        for _ in 1..64 {
+            assert!(insisting.again(&refused(Errno::ENOMEM), QUICK));
+        }
+        assert!(!insisting.again(&Ok(()), QUICK));
     }
 
     #[test]
     fn where_it_tries_or_has_another_reason_it_is_asked_once() {
         for (errno, took) in [(Errno::ENOMEM, WITHOUT_LOOKING), (Errno::EAGAIN, QUICK)] {
-            let mut calls = 0;
-            let (result, _) = retry_shortages(|| {
-                calls += 1;
-                (refused(errno), took)
-            });
-            assert!(result.is_err());
-            assert_eq!(calls, 1);
+            assert!(!Insisting::default().again(&refused(errno), took));
         }
     }
 
     #[test]
     fn it_is_not_asked_for_ever() {
-        let mut calls = 0;
-        let never = retry_shortages(|| {
-            calls += 1;
-            (refused(Errno::ENOMEM), QUICK)
-        });
-        assert!(never.0.is_err());
-        assert_eq!(calls, 143);
+        let mut insisting = Insisting::default();
+        let calls = (1..).find(|_| !insisting.again(&refused(Errno::ENOMEM), QUICK));
+        assert_eq!(calls, Some(143));
     }
 }

@@ -411,10 +411,7 @@ fn room(descriptors: u64, each: usize) -> usize {
 
 /// Time since a process was started; `None` where it has ended.
 fn age(pid: u32) -> Option<Duration> {
-    let stat = procfs::process::Process::new(pid as i32)
-        .ok()?
-        .stat()
-        .ok()?;
+    let stat = crate::process::entry(pid).ok()?.stat().ok()?;
     let start_ticks = stat.starttime;
     Some(process::age(ProcessId { pid, start_ticks }))
 }

@@ -3,9 +3,10 @@
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
 use crate::page_sizes::{GivenTo, SizeLooks, SizeSwitches, SizesSeen, states};
-use crate::probe::small_pages::TouchCosts;
+use crate::probe::touch_costs::TouchCosts;
 use crate::thp_settings::THP_DIR;
 use crate::{process, system_memory, tlb_sizes};
+use hawkeye_policy::whole::u64_of;
 use hawkeye_policy::{
     MachineShape, OutsideRegions, PageOrder, PageOrders, ProcessId, ProcessSample,
 };
@@ -99,7 +100,7 @@ impl Sizing {
         let resident = anonymous.saturating_sub(elsewhere).min(all);
         sample.outside = OutsideRegions {
             mapped_bytes,
-            resident_bytes: (resident as f64 * ours as f64 / all.max(1) as f64) as u64,
+            resident_bytes: u64_of(resident as f64 * ours as f64 / all.max(1) as f64),
         };
         if let Some(looks) = &self.looks {
             for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {

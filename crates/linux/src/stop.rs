@@ -91,8 +91,8 @@ impl StopSignals {
             let signals = fds.len();
             fds.extend(others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
             // poll counts in milliseconds: round up, so as not to spin through the last one.
-            let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000) as i32)
-                .unwrap_or(PollTimeout::MAX);
+            let timeout =
+                PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
             let ready = poll(&mut fds, timeout).unwrap_or(0);
             if ready == 0 {
                 if Instant::now() >= deadline {
@@ -101,7 +101,7 @@ impl StopSignals {
                 continue;
             }
             if let Some(Ok(Some(signal))) = self.fd.as_ref().map(SignalFd::read_signal) {
-                return Waited::Signal(signal.ssi_signo as i32);
+                return Waited::Signal(i32::try_from(signal.ssi_signo).unwrap_or(0));
             }
             if fds[signals..]
                 .iter()

@@ -7,7 +7,7 @@ use crate::mappings::{Ineligible, Mapping, vm};
 use crate::thp_settings::{THP_DIR, enabled_file, read_setting};
 use crate::user_names::UserNames;
 use hawkeye_policy::Identity;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process, VmFlags};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -131,7 +131,7 @@ impl Surroundings {
     pub fn of(pid: u32) -> Result<Self, LinuxError> {
         let gone = |_| LinuxError::NoSuchProcess(pid);
         let users = UserNames::default();
-        let process = Process::new(pid as i32).map_err(gone)?;
+        let process = crate::process::entry(pid).map_err(gone)?;
         let status = process.status().map_err(gone)?;
         let maps = process.smaps().map_err(gone)?;
         let libraries: Vec<String> = maps.iter().filter_map(library).collect();

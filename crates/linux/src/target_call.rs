@@ -10,19 +10,22 @@ mod helper;
 mod message;
 mod pool;
 
-pub(crate) use advice::CLEARED_PER_CALL;
+pub(crate) use advice::{CLEARED_PER_CALL, COLLAPSING};
 pub use message::{Answer, Request};
 pub use pool::{FinishedCall, TargetCalls, Unanswered};
 
 use crate::error::LinuxError;
 use helper::serve;
-use message::{receive_answer, send_request};
+use message::{encode, receive_answer};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
+};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -74,25 +77,31 @@ impl TargetCaller {
         self.helper.as_raw().unsigned_abs()
     }
 
-    /// Makes one call and waits for its answer up to `wait`; `None` if there is none by then. The
-    /// answer is had from [`Self::answer`] later, and no other call can be made before.
+    /// Has the helper make a call. No other can be made before its answer has come.
     ///
     /// # Errors
     /// The helper has died, or is busy with an earlier call.
-    pub fn call(
-        &mut self,
-        request: &Request<'_>,
-        wait: Duration,
-    ) -> Result<Option<Answer>, LinuxError> {
+    pub fn send(&mut self, request: &Request<'_>) -> Result<(), LinuxError> {
         if self.busy {
             return Err(self.failed(Errno::EBUSY));
         }
-        send_request(self.socket.as_fd(), request).map_err(|errno| self.failed(errno))?;
+        let (raw, descriptor) = encode(request).map_err(|errno| self.failed(errno))?;
+        let descriptors: Vec<i32> = descriptor.into_iter().collect();
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        let control = if descriptors.is_empty() {
+            &[][..]
+        } else {
+            &rights[..]
+        };
+        let packet = [IoSlice::new(raw.bytes())];
+        let socket = self.socket.as_raw_fd();
+        sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None)
+            .map_err(|errno| self.failed(errno))?;
         self.busy = true;
-        self.answer(wait)
+        Ok(())
     }
 
-    /// The answer to the call under way, if it comes within `wait`.
+    /// The answer to the call under way, if it comes within `wait`; it can be had later, too.
     ///
     /// # Errors
     /// The helper has died.
@@ -117,8 +126,8 @@ impl TargetCaller {
     fn is_readable(&self, deadline: Instant) -> Result<bool, LinuxError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000) as i32)
-                .unwrap_or(PollTimeout::MAX);
+            let timeout =
+                PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, timeout) {
                 Ok(0) if left.is_zero() => return Ok(false),

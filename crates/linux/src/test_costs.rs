@@ -2,7 +2,7 @@
 //! decide alike on every host.
 
 use crate::error::LinuxError;
-use crate::probe::small_pages::TouchCosts;
+use crate::probe::touch_costs::TouchCosts;
 use crate::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;

@@ -2,6 +2,7 @@
 //!
 //! Makes system calls only, so that it may be used between a fork and an exec.
 
+use crate::process::descriptor;
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -47,7 +48,7 @@ impl Userfaultfd {
             return Err(Errno::last());
         }
         // SAFETY: the call just made this descriptor, and it is kept nowhere else.
-        let opened = Self(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
         let mut api = [uapi::API, 0, 0];
         opened.control(uapi::IOCTL_API, &mut api)?;
         if api[1] & uapi::FEATURE_WRITE_PROTECT == 0 {

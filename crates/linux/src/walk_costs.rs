@@ -9,6 +9,7 @@ use crate::own_files::{self, Distrust};
 use crate::process::own_huge_bytes;
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
+use hawkeye_policy::whole::{i64_of, usize_of};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -265,13 +266,17 @@ impl Area {
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
             let start = area.start.as_ptr() as usize;
-            let first = start.next_multiple_of(HUGE_PAGE_BYTES as usize) - start;
-            let regions = (first..area.bytes).step_by(HUGE_PAGE_BYTES as usize);
-            for offset in regions.filter(|at| at + HUGE_PAGE_BYTES as usize <= area.bytes) {
+            let first = start.next_multiple_of(usize_of(HUGE_PAGE_BYTES)) - start;
+            let regions = (first..area.bytes).step_by(usize_of(HUGE_PAGE_BYTES));
+            for offset in regions.filter(|at| at + usize_of(HUGE_PAGE_BYTES) <= area.bytes) {
                 // SAFETY: the region lies within the mapping, and a collapse changes no contents.
                 unsafe {
                     let region = area.start.as_ptr().cast::<u8>().add(offset);
-                    libc::madvise(region.cast(), HUGE_PAGE_BYTES as usize, libc::MADV_COLLAPSE);
+                    libc::madvise(
+                        region.cast(),
+                        usize_of(HUGE_PAGE_BYTES),
+                        libc::MADV_COLLAPSE,
+                    );
                 }
             }
         }
@@ -286,13 +291,13 @@ impl Area {
     /// Written memory, under huge pages or base pages as advised.
     fn written(bytes: u64, advice: MmapAdvise) -> Result<Self, LinuxError> {
         let area = Self::reserve(
-            bytes as usize,
+            usize_of(bytes),
             ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
             Lines::All,
         )?;
         // SAFETY: the mapping is ours, and the advice changes none of its contents.
         let _ = unsafe { madvise(area.start, area.bytes, advice) };
-        for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
+        for offset in (0..area.bytes).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { area.start.cast::<u8>().add(offset).write_volatile(0) };
         }
@@ -302,10 +307,10 @@ impl Area {
     /// The same `file_bytes` of memory mapped side by side until `bytes` are full, by base pages.
     fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self, LinuxError> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
-        ftruncate(&file, file_bytes as i64).map_err(failed)?;
-        let area = Self::reserve(bytes as usize, ProtFlags::PROT_NONE, lines)?;
-        let length = NonZeroUsize::new(file_bytes as usize).unwrap_or(NonZeroUsize::MIN);
-        for offset in (0..area.bytes).step_by(file_bytes as usize) {
+        ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
+        let area = Self::reserve(usize_of(bytes), ProtFlags::PROT_NONE, lines)?;
+        let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
+        for offset in (0..area.bytes).step_by(usize_of(file_bytes)) {
             let at = NonZeroUsize::new(area.start.as_ptr() as usize + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, which the new mapping replaces a part of.
@@ -313,7 +318,7 @@ impl Area {
                 .map_err(failed)?;
         }
         // Whoever shadows our page tables notices each page now and not while the clock runs.
-        for offset in (0..area.bytes).step_by(BASE_PAGE_BYTES as usize) {
+        for offset in (0..area.bytes).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { area.start.cast::<u8>().add(offset).read_volatile() };
         }
@@ -368,7 +373,7 @@ impl Area {
         unsafe {
             self.start
                 .cast::<u8>()
-                .add(offset as usize)
+                .add(usize_of(offset))
                 .cast::<u64>()
                 .read_volatile()
         }
@@ -424,7 +429,8 @@ fn tlb_reach(mirrors: &Area) -> u32 {
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
-    within.last().copied().unwrap_or(REACHES[0]) as u32
+    let reach = within.last().copied().unwrap_or(REACHES[0]);
+    u32::try_from(reach).unwrap_or(u32::MAX)
 }
 
 fn pages(bytes: u64) -> u64 {

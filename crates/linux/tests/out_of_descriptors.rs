@@ -1,7 +1,7 @@
 //! A manager that can open no more files keeps what it has. A program of its own: the limit is that of the
 //! whole process.
 
-use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::sampler::Seeing;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, RecoveryMethod, Scope};
 use hawkeye_manager::Machine;
@@ -53,7 +53,7 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
     let selection = Selection::default();
     let (scope, _bell) = Scope::machine(workloads_only(), selection).unwrap();
     let means = Means {
-        sampler: Sampler::Population,
+        sampler: Seeing::Population,
         recovery: RecoveryMethod::None,
         first_touch_cost: Duration::ZERO,
     };

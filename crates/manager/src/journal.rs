@@ -1,15 +1,26 @@
 //! What was done, why, what it cost and what came of it. Everything a person sees is a view of this.
 
-mod event;
 mod pace;
 
-pub use event::{Entry, Event};
 pub use pace::Pace;
 
-use hawkeye_policy::{Errno, PageOrder, ProcessId, Reason};
+use hawkeye_policy::event::as_seconds;
+use hawkeye_policy::whole::usize_of;
+use hawkeye_policy::{Errno, Event, PageOrder, ProcessId, Reason};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
+
+/// An event and when it happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// Since management began.
+    #[serde(rename = "at_s", serialize_with = "as_seconds")]
+    pub at: Duration,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
 
 /// Resident and huge memory of everything managed, at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -85,9 +96,14 @@ const MAX_ENTRIES: usize = 65_536;
 const MAX_FOOTPRINTS: usize = 1024;
 
 impl Journal {
-    /// Writes an event down.
+    /// Counts an event and writes it down. The same trouble is written down once a minute.
     pub fn note(&mut self, at: Duration, event: Event) {
-        tracing::debug!(at_s = at.as_secs_f64(), ?event);
+        if let Event::Trouble { message } = &event {
+            if self.is_known_trouble(at, message) {
+                return;
+            }
+            self.last_trouble = Some((at, message.clone()));
+        }
         match &event {
             Event::Promoted { order, .. } => {
                 self.totals.promoted += 1;
@@ -101,7 +117,11 @@ impl Journal {
                 self.totals.recovered_bytes += bytes;
             }
             Event::Sampled { .. } => self.totals.samples += 1,
-            Event::Stretched { .. }
+            Event::Searched { .. } => self.totals.scanned += 1,
+            Event::CallRefused { errno } => *self.totals.errors.entry(*errno).or_default() += 1,
+            Event::NotSplit { .. }
+            | Event::Measured { .. }
+            | Event::Stretched { .. }
             | Event::FaultSizes { .. }
             | Event::Held { .. }
             | Event::NotAnswering { .. }
@@ -111,6 +131,10 @@ impl Journal {
             | Event::Reloaded { .. }
             | Event::Trouble { .. } => {}
         }
+        if !event.is_kept() {
+            return;
+        }
+        tracing::debug!(at_s = at.as_secs_f64(), ?event);
         self.count(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
@@ -144,31 +168,14 @@ impl Journal {
         self.by_process.retain(|process, _| there(*process));
     }
 
-    /// Writes down that something went wrong; not again while it is the same thing within a minute.
-    pub fn note_trouble(&mut self, at: Duration, message: &str) {
-        let recent = self
-            .last_trouble
+    fn is_known_trouble(&self, at: Duration, message: &str) -> bool {
+        self.last_trouble
             .as_ref()
-            .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN);
-        if !recent {
-            self.last_trouble = Some((at, message.to_owned()));
-            let message = message.to_owned();
-            self.note(at, Event::Trouble { message });
-        }
+            .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
     }
 
-    /// One more huge page was searched for zero pages.
-    pub fn note_scan(&mut self) {
-        self.totals.scanned += 1;
-    }
-
-    /// An error that is counted but concerns no promotion.
-    pub fn note_error(&mut self, errno: Errno) {
-        *self.totals.errors.entry(errno).or_default() += 1;
-    }
-
-    /// Writes a footprint down.
-    pub fn note_footprint(&mut self, point: FootprintPoint) {
+    /// Adds a footprint.
+    pub fn add_footprint(&mut self, point: FootprintPoint) {
         self.latest = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
         if self.footprints_seen % self.thinning.max(1) == 0 {
@@ -199,7 +206,8 @@ impl Journal {
     pub fn since(&self, seen: u64) -> impl Iterator<Item = &Entry> {
         let new = self.written.saturating_sub(seen);
         let kept = self.entries.len();
-        self.entries.iter().skip(kept.saturating_sub(new as usize))
+        let new = usize_of(new);
+        self.entries.iter().skip(kept.saturating_sub(new))
     }
 
     /// How fast everything, and each process, was promoted and recovered over the last [`Pace::OVER`].
@@ -236,13 +244,13 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::RegionAddr;
+    use hawkeye_policy::{PromotionEffect, RegionAddr};
 
     #[test]
     fn footprints_stay_bounded_and_cover_the_whole_time() {
         let mut journal = Journal::default();
         for second in 0..100_000u64 {
-            journal.note_footprint(FootprintPoint {
+            journal.add_footprint(FootprintPoint {
                 at_s: second as f64,
                 ..Default::default()
             });
@@ -258,12 +266,7 @@ mod tests {
     fn the_oldest_events_make_room() {
         let mut journal = Journal::default();
         for n in 0..MAX_ENTRIES as u64 + 10 {
-            journal.note(
-                Duration::from_secs(n),
-                Event::Trouble {
-                    message: String::new(),
-                },
-            );
+            journal.note(Duration::from_secs(n), Event::Paused);
         }
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         assert_eq!(
@@ -290,6 +293,7 @@ mod tests {
             order: PageOrder::HUGE,
             reason: reason.clone(),
             took: Duration::from_millis(1),
+            effect: PromotionEffect::default(),
         };
         let mut journal = Journal::default();
         for pid in [1, 2, 1] {

@@ -1,18 +1,25 @@
 //! The loop between a [`Machine`] and a policy.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod journal;
 pub mod machine;
 pub mod manager;
 pub mod settings;
-pub mod view;
 
-pub use journal::{Entry, Event, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
+pub use hawkeye_policy::Event;
+pub use journal::{Entry, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
 pub use machine::{
     Description, Explain, FaultPageSizes, Footprint, LatePromotion, LearnedSizes, Machine,
     MachineError, NotAnswering, OwnCosts, Prefault, Progress, Promoted, Recovered, Sampling,
     Unanswered, Wake, ZeroScan,
 };
-pub use manager::Manager;
+pub use manager::{LastSeen, Manager, SeenSample};
 pub use settings::Settings;
-pub use view::{Explanation, Status};

@@ -1,77 +1,59 @@
 //! The loop: observe, plan, apply, write down.
 
+mod last_seen;
 mod looking;
+mod memory;
 mod promoting;
 mod recovering;
 mod sampling;
 mod sizing;
 mod slowdown;
 mod unanswered;
-mod viewing;
 
-use crate::journal::{Event, Journal};
+pub use last_seen::{LastSeen, SeenSample};
+pub use promoting::Promoting;
+pub use unanswered::Unanswered;
+
+use crate::journal::Journal;
 use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Backoff, BackoffSettings, Cooldown, CpuBudget, Hold, HugeLimits, MemoryGuard, MemoryState,
-    Needs, PageOrders, Policy, ProcessId, PromotionBudget, RecoveredRegions, RecoveryPlanner,
-    RecoverySettings, SettingError, SharedRegions, WatermarkTable,
+    CpuBudget, Event, Hold, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId,
+    PromotionBudget, PromotionLimits, RecoverySettings, SettingError, WatermarkTable,
 };
-use looking::Look;
-use promoting::Next;
-use sampling::{Listing, Sampling};
+use looking::Looking;
+use memory::MemoryWatch;
+use recovering::Recovering;
+use sampling::Sampling;
 use std::collections::HashMap;
 use std::time::Duration;
-use unanswered::Unanswered;
-use viewing::Viewing;
 
 /// Manages a machine by a policy, one [`step`](Self::step) after the other.
 pub struct Manager<M> {
     machine: M,
     policy: Box<dyn Policy>,
     settings: Settings,
-    journal: Journal,
-    processes: Vec<ProcessId>,
-    sampling: Sampling,
-    guard: MemoryGuard,
-    planner: RecoveryPlanner,
-    recovered: RecoveredRegions,
-    cooldown: Cooldown,
-    shared: SharedRegions,
-    huge_limits: HugeLimits,
-    promotion_backoff: Backoff,
-    /// A promotion that is to be tried again.
-    postponed: Option<Next>,
-    recovery_backoff: Backoff,
-    budget: PromotionBudget,
+    /// The manager's own CPU time.
     cpu: CpuBudget,
-    next_look: Duration,
-    /// A look that is under way.
-    look: Option<Look>,
-    /// When to go on admitting processes, while many join.
-    joining: Option<Duration>,
-    /// A listing of huge pages that is under way.
-    listing: Option<Listing>,
-    unanswered: Unanswered,
-    /// As last read, and reckoned on since.
-    memory: Option<MemoryState>,
-    held: Option<Hold>,
     paused: bool,
-    viewing: Viewing,
+    /// Those that are there, in the order in which they came.
+    processes: Vec<ProcessId>,
     /// Sizes at first touches that were chosen, by process.
     fault_sizes: HashMap<ProcessId, PageOrders>,
+    unanswered: Unanswered,
+    looking: Looking,
+    // Each of these learns from events what happened (`tell`).
+    memory: MemoryWatch,
+    limits: PromotionLimits,
+    sampling: Sampling,
+    promoting: Promoting,
+    recovering: Recovering,
+    last_seen: LastSeen,
+    journal: Journal,
 }
 
-/// How often footprints and memory are looked at; memory that could be full by then, more often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// And so often at the most because of who has just joined.
-const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long a batch of promotions or recoveries goes on before the loop looks around again.
 const BATCH: Duration = Duration::from_millis(50);
-/// How long looking, opening a window, probing, reading and listing each go on before memory is looked
-/// at again.
-const SLICE: Duration = Duration::from_millis(8);
-
 impl<M: Machine> Manager<M> {
     /// Takes a machine over.
     ///
@@ -88,31 +70,21 @@ impl<M: Machine> Manager<M> {
             ..RecoverySettings::default()
         };
         let rate = settings.rate.filter(|_| !policy.sets_own_pace());
+        let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         Ok(Self {
-            sampling: Sampling::new(&settings),
-            guard: MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?,
-            planner: RecoveryPlanner::new(recovery),
-            recovered: RecoveredRegions::new(settings.bloat),
-            cooldown: Cooldown::default(),
-            shared: SharedRegions::default(),
-            huge_limits: HugeLimits::default(),
-            promotion_backoff: Backoff::new(BackoffSettings::default()),
-            postponed: None,
-            recovery_backoff: Backoff::new(BackoffSettings::default()),
-            budget: PromotionBudget::new(settings.max_promotions, rate),
             cpu: settings.cpu,
-            processes: Vec::new(),
-            journal: Journal::default(),
-            next_look: Duration::ZERO,
-            look: None,
-            joining: None,
-            listing: None,
-            unanswered: Unanswered::default(),
-            memory: None,
-            held: None,
             paused: false,
-            viewing: Viewing::default(),
+            processes: Vec::new(),
             fault_sizes: HashMap::new(),
+            unanswered: Unanswered::default(),
+            looking: Looking::default(),
+            memory: MemoryWatch::new(guard),
+            limits: PromotionLimits::new(settings.bloat),
+            sampling: Sampling::new(&settings),
+            promoting: Promoting::new(PromotionBudget::new(settings.max_promotions, rate)),
+            recovering: Recovering::new(recovery),
+            last_seen: LastSeen::default(),
+            journal: Journal::default(),
             machine,
             policy,
             settings,
@@ -121,7 +93,7 @@ impl<M: Machine> Manager<M> {
 
     /// Changes the watermarks, from the next look on.
     pub fn set_watermarks(&mut self, watermarks: WatermarkTable) {
-        self.guard.set_watermarks(watermarks);
+        self.memory.guard_mut().set_watermarks(watermarks);
     }
 
     /// Whether somebody asked that nothing be done.
@@ -133,25 +105,21 @@ impl<M: Machine> Manager<M> {
     pub fn step(&mut self) -> Wake {
         let now = self.machine.now();
         self.settle_late(now);
-        if now >= self.next_look {
-            self.look(now);
-        } else {
-            self.go_on_joining(now);
-            self.look_closely(now);
-        }
-        self.go_on_looking(now);
+        self.look_around(now);
         self.cpu.update(now, self.machine.own_costs().cpu);
         // A window that is open is still read: its bits are cleared already.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.look_due());
+            return self.wait_until(self.looking.due());
         }
         self.sample(now);
-        let mut wake_at = self.look_due().min(self.sampling.due());
+        self.list_for_recovery(now);
+        let mut wake_at = self.looking.due().min(self.sampling.due());
         // A window is not disturbed by it: it goes on afterwards.
-        if self.listing.is_some() && !self.sampling.in_window() {
+        if self.recovering.is_listing() && !self.sampling.in_window() {
             wake_at = now;
         }
-        wake_at = self.guard.next_look().map_or(wake_at, |at| wake_at.min(at));
+        let next_look = self.memory.guard().next_look();
+        wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, not what our own calls do to them.
         let hands_off = self.paused || self.settings.measure_only;
         if !hands_off && !self.sampling.in_window() {
@@ -159,113 +127,59 @@ impl<M: Machine> Manager<M> {
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
-        if self.cpu.exhausted(now) && !self.guard.in_danger() {
-            let looks = self.guard.next_look().unwrap_or(self.next_look);
-            wake_at = self.look_due().min(looks).max(now);
+        if self.cpu.exhausted(now) && !self.memory.guard().in_danger() {
+            let looks = self.memory.guard().next_look();
+            let looks = looks.unwrap_or(self.looking.next());
+            wake_at = self.looking.due().min(looks).max(now);
         }
         self.wait_until(wake_at)
     }
 
-    fn wait_until(&mut self, deadline: Duration) -> Wake {
-        let wake = self.machine.wait_until(deadline);
-        if wake == Wake::Joined {
-            // Programs may be started by the thousand.
-            let soonest = self.next_look.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
-            self.next_look = self.next_look.min(soonest.max(self.machine.now()));
-        }
-        wake
-    }
-
-    /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.
-    fn allow_fill(&mut self) {
-        for &process in &self.processes {
-            let room = if self.paused {
-                0
-            } else {
-                self.guard.room_bytes(process)
-            };
-            self.machine.allow_fill(process, room);
-        }
-    }
-
-    /// Reads how much memory is left.
-    fn assess_memory(&mut self, now: Duration) {
-        let held = match self.machine.memory() {
-            Ok(state) => {
-                let held = self.guard.assess(now, &state).promotion.err();
-                self.memory = Some(state);
-                held
-            }
-            Err(error) => {
-                self.memory = None;
-                self.guard.lose_sight();
-                self.trouble(now, &error);
-                Some(Hold::Unknown)
-            }
-        };
-        // The figures in it change all the time; that it holds, and why, does not.
-        let kind = |hold: &Option<Hold>| hold.as_ref().map(std::mem::discriminant);
-        if kind(&held) != kind(&self.held) {
-            self.journal.note(now, Event::Held { hold: held.clone() });
-        }
-        self.held = held;
-        self.choose_fault_sizes(now);
-    }
-
-    /// Looks in between at what could be full before the next look. A group that has vanished is
-    /// left to that.
-    fn look_closely(&mut self, now: Duration) {
-        let due = self.guard.due(now);
-        if due.is_empty() {
-            return;
-        }
-        let before = self.machine.own_costs().cpu;
-        for scope in due {
-            match self.machine.memory_use(&scope) {
-                Ok(usage) => self.guard.note_use(now, &scope, usage),
-                Err(_) => {
-                    self.next_look = now;
-                    break;
-                }
-            }
-        }
-        let cost = self.machine.own_costs().cpu.saturating_sub(before);
-        self.guard.note_look_cost(cost);
-        self.held = self.guard.held();
-        self.choose_fault_sizes(now);
-        // Not everything was looked at: for the rest, what was filled since counts.
-        for process in self.processes.clone() {
-            let filled_bytes = self.machine.take_filled(process);
-            self.account(process, filled_bytes as i64);
-        }
-        self.allow_fill();
-    }
-
-    /// Reckons with what a promotion took or a recovery gave back, until memory is next looked at:
-    /// hundreds of regions fit into the second in between.
-    fn account(&mut self, process: ProcessId, taken_bytes: i64) {
-        let Some(memory) = &mut self.memory else {
-            return;
-        };
-        let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
-        change(&mut memory.machine.used_bytes);
-        for group in &mut memory.groups {
-            if group.members.contains(&process) {
-                change(&mut group.usage.used_bytes);
-            }
-        }
-        self.guard.account(process, taken_bytes);
-        self.held = self.guard.held();
+    /// Tells everybody who keeps state what happened.
+    fn tell(&mut self, now: Duration, event: Event) {
+        self.memory.apply(&event);
+        self.limits.apply(now, &event);
+        self.sampling.apply(&event);
+        self.recovering.planner.apply(&event);
+        self.last_seen.apply(&event);
+        self.journal.note(now, event);
     }
 
     fn trouble(&mut self, now: Duration, error: &MachineError) {
-        match error {
+        let message = match error {
             // Ending is what programs do; one that does not answer is reported after a second.
-            MachineError::Gone(_) | MachineError::NotAnswering(_) => {}
-            MachineError::Refused { errno, .. } => self.journal.note_error(*errno),
-            MachineError::PageSize(_) => self.journal.note_trouble(now, &error.to_string()),
-            MachineError::Other(message) => self.journal.note_trouble(now, message),
+            MachineError::Gone(_) | MachineError::NotAnswering(_) => return,
+            MachineError::Refused { errno, .. } => {
+                return self.tell(now, Event::CallRefused { errno: *errno });
+            }
+            MachineError::PageSize(_) => error.to_string(),
+            MachineError::Other(message) => message.clone(),
+        };
+        self.tell(now, Event::Trouble { message });
+    }
+
+    /// Leaves every process alone until [`resume`](Self::resume): nothing is sampled, promoted or
+    /// recovered, but for a window that is open, which is read. Whether that is a change.
+    pub fn pause(&mut self) -> bool {
+        let change = !std::mem::replace(&mut self.paused, true);
+        if change {
+            self.note(Event::Paused);
         }
+        change
+    }
+
+    /// Goes on after a pause. Whether that is a change.
+    pub fn resume(&mut self) -> bool {
+        let change = std::mem::replace(&mut self.paused, false);
+        if change {
+            self.note(Event::Resumed);
+        }
+        change
+    }
+
+    /// Writes something down that happened around the manager, now.
+    pub fn note(&mut self, event: Event) {
+        self.tell(self.machine.now(), event);
     }
 
     /// What was done so far.
@@ -288,29 +202,54 @@ impl<M: Machine> Manager<M> {
         &self.settings
     }
 
-    /// What the policy is shown.
-    pub fn needs(&self) -> Needs {
-        self.policy.needs()
-    }
-
-    /// Memory as last read, and reckoned on since; `None` where it couldn't be read.
+    /// Memory, as last read and reckoned on since; `None` where it couldn't be read.
     pub fn memory(&self) -> Option<&MemoryState> {
-        self.memory.as_ref()
-    }
-
-    /// CPU time of its own over the last minute, in per cent of one core.
-    pub fn own_cpu_percent(&self) -> f64 {
-        self.cpu.used_percent(self.machine.now())
-    }
-
-    /// The policy's name.
-    pub fn policy(&self) -> &'static str {
-        self.policy.name()
+        self.memory.state()
     }
 
     /// Why nothing is promoted at the moment, if so.
     pub fn held(&self) -> Option<&Hold> {
-        self.held.as_ref()
+        self.memory.held()
+    }
+
+    /// What decides by memory on promotion and recovery.
+    pub fn guard(&self) -> &MemoryGuard {
+        self.memory.guard()
+    }
+
+    /// The processes under management, in the order in which they came.
+    pub fn processes(&self) -> &[ProcessId] {
+        &self.processes
+    }
+
+    /// What keeps single regions from being promoted.
+    pub fn limits(&self) -> &PromotionLimits {
+        &self.limits
+    }
+
+    /// How fast promotion goes.
+    pub fn promoting(&self) -> &Promoting {
+        &self.promoting
+    }
+
+    /// What was last seen of each process.
+    pub fn last_seen(&self) -> &LastSeen {
+        &self.last_seen
+    }
+
+    /// Who does not answer.
+    pub fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
+    }
+
+    /// The manager's own CPU time.
+    pub fn cpu(&self) -> &CpuBudget {
+        &self.cpu
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
     }
 
     /// Ends management and hands the machine and the journal over.

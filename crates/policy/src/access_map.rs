@@ -13,8 +13,8 @@ const BUCKET_PAGES: u16 = 50;
 
 /// The bucket (0-9) for a coverage in base pages: 0-49 in 0, 50-99 in 1, ..., 450-512 in 9.
 pub fn bucket_of(coverage: u16) -> u8 {
-    // 65535 / 50 needs more than a u8, so the bound goes first.
-    (coverage / BUCKET_PAGES).min(u16::from(BUCKETS) - 1) as u8
+    let bucket = u8::try_from(coverage / BUCKET_PAGES).unwrap_or(u8::MAX);
+    bucket.min(BUCKETS - 1)
 }
 
 /// A region that waits in an access map.

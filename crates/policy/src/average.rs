@@ -2,6 +2,7 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::PAGES_PER_REGION;
+use crate::whole::u16_of;
 
 /// Exponential moving average of access coverage (paper, section 3.3).
 ///
@@ -48,7 +49,7 @@ impl CoverageAverage {
     /// An average as whole base pages, to the nearest (0-512).
     pub fn whole_pages(average: f64) -> u16 {
         // A cast from a float saturates, and takes what is not a number for 0.
-        (average.round() as u16).min(PAGES_PER_REGION)
+        u16_of(average.round()).min(PAGES_PER_REGION)
     }
 }
 

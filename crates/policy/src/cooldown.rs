@@ -1,5 +1,6 @@
 //! Leaving a region alone for a while after the kernel refused it.
 
+use crate::event::Event;
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
 use std::collections::HashMap;
@@ -34,8 +35,24 @@ impl Cooldown {
         }
     }
 
+    /// Takes in what happened.
+    pub fn apply(&mut self, now: Duration, event: &Event) {
+        match *event {
+            Event::Refused {
+                process,
+                region,
+                again_soon: false,
+                ..
+            } => self.refuse(process, region, now),
+            Event::Promoted {
+                process, region, ..
+            } => self.succeed(process, region),
+            _ => {}
+        }
+    }
+
     /// The region was refused `now`.
-    pub fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
+    pub(crate) fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
         let longest = self.longest();
         let refused = self.refused.entry((process, region)).or_insert(Refused {
             until: now,
@@ -59,7 +76,7 @@ impl Cooldown {
     }
 
     /// The region was promoted: its refusals are forgotten.
-    pub fn succeed(&mut self, process: ProcessId, region: RegionAddr) {
+    pub(crate) fn succeed(&mut self, process: ProcessId, region: RegionAddr) {
         self.refused.remove(&(process, region));
     }
 

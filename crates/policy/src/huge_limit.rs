@@ -1,8 +1,9 @@
 //! The most huge memory that the processes of one rule may have together: the paper's limit that an
 //! administrator sets so that one program doesn't starve the others.
 
+use crate::event::Event;
 use crate::observation::{ProcessId, ProcessSample};
-use crate::page::HUGE_PAGE_BYTES;
+use crate::page::{HUGE_PAGE_BYTES, PageOrder};
 use std::collections::HashMap;
 
 /// Huge memory by rule: as last seen, and reckoned on since.
@@ -31,9 +32,33 @@ impl HugeLimits {
         self.replace(sample.process, holding);
     }
 
-    /// Told how much huge memory a process has. Of one that was never sampled nothing is promoted, so
-    /// it need not be known.
-    pub fn note_huge_bytes(&mut self, process: ProcessId, huge_bytes: u64) {
+    /// Takes in what happened.
+    pub fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Measured {
+                process,
+                huge_bytes,
+                ..
+            } => self.set_huge_bytes(process, huge_bytes),
+            // Smaller pages do not count, larger ones were huge before.
+            Event::Promoted {
+                process,
+                order: PageOrder::HUGE,
+                ..
+            } => {
+                let had = self.huge_bytes(process);
+                self.set_huge_bytes(process, had.saturating_add(HUGE_PAGE_BYTES));
+            }
+            Event::Recovered { process, .. } => {
+                let had = self.huge_bytes(process);
+                self.set_huge_bytes(process, had.saturating_sub(HUGE_PAGE_BYTES));
+            }
+            _ => {}
+        }
+    }
+
+    /// Of one that was never sampled nothing is promoted, so it need not be known.
+    fn set_huge_bytes(&mut self, process: ProcessId, huge_bytes: u64) {
         if let Some(holding) = self.processes.get(&process).copied() {
             self.replace(
                 process,
@@ -43,18 +68,6 @@ impl HugeLimits {
                 },
             );
         }
-    }
-
-    /// A region of the process became huge.
-    pub fn note_promoted(&mut self, process: ProcessId) {
-        let had = self.huge_bytes(process);
-        self.note_huge_bytes(process, had.saturating_add(HUGE_PAGE_BYTES));
-    }
-
-    /// A huge page of the process was split.
-    pub fn note_split(&mut self, process: ProcessId) {
-        let had = self.huge_bytes(process);
-        self.note_huge_bytes(process, had.saturating_sub(HUGE_PAGE_BYTES));
     }
 
     /// Whether one more huge page keeps the rule of the process within its limit.
@@ -115,7 +128,7 @@ mod tests {
     use super::*;
     use crate::observation::{CoverageSource, OutsideRegions};
     use crate::terms::Terms;
-    use crate::testing::{huge, process};
+    use crate::testing::{huge, process, promoted, region, split};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -146,7 +159,7 @@ mod tests {
         limits.observe(&sampled(2, 1, 0, Some(5)));
         limits.observe(&sampled(3, 9, 1, None));
         assert!(limits.allows(process(1)));
-        limits.note_promoted(process(2));
+        limits.apply(&promoted(process(2), region(0)));
         assert!(!limits.allows(process(1)), "5 of 5");
         assert!(!limits.allows(process(2)));
         assert!(limits.allows(process(3)), "another rule, without a limit");
@@ -159,9 +172,9 @@ mod tests {
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(2, 1, 0, Some(4)));
         assert!(!limits.allows(process(1)));
-        limits.note_split(process(1));
+        limits.apply(&split(process(1), region(0)));
         assert!(limits.allows(process(1)));
-        limits.note_promoted(process(1));
+        limits.apply(&promoted(process(1), region(0)));
         limits.retain_processes(|p| p == process(1));
         assert!(limits.allows(process(1)));
         assert_eq!(limits.rule_bytes(0), 3 * HUGE_PAGE_BYTES);
@@ -174,7 +187,7 @@ mod tests {
         limits.observe(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows(process(1)));
         assert_eq!(limits.rule_bytes(0), 0);
-        limits.note_huge_bytes(process(1), HUGE_PAGE_BYTES);
+        limits.set_huge_bytes(process(1), HUGE_PAGE_BYTES);
         assert!(limits.allows(process(1)), "its owner has freed some");
     }
 
@@ -191,9 +204,9 @@ mod tests {
             for (pid, step) in steps {
                 let p = process(pid);
                 match step {
-                    0 => limits.note_split(p),
+                    0 => limits.apply(&split(p, region(0))),
                     1 => limits.retain_processes(|other| other != p),
-                    _ if limits.allows(p) => limits.note_promoted(p),
+                    _ if limits.allows(p) => limits.apply(&promoted(p, region(0))),
                     _ => {}
                 }
                 for rule in 0..2 {

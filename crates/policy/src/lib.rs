@@ -3,7 +3,34 @@
 //! Nothing in here does I/O, reads a clock, starts a thread or is unsafe, so that the same code
 //! manages live processes and simulated ones. Time is always given, on any monotonic clock that is
 //! the same in every call.
+//!
+//! ```text
+//!  samples --> run_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
+//!                                         |                                        |
+//!                                         |                 budget, cooldown, huge_limit, watermarks
+//!                                         v                                        v
+//!                                  watermarks: Shortage --> recovery        the manager applies it
+//! ```
+//!
+//! Read in this order:
+//!
+//! 1. [`page`], [`observation`], [`plan`] and [`reason`]: the values that go in and come out.
+//! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
+//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared`]: limits that the
+//!    manager applies to every policy's proposals.
+//! 4. [`recovery`]: where wasted memory is taken back. [`fault_ahead`]: what is prefaulted. [`sizes`]:
+//!    which page size. [`prezeroing`]: how fast free memory is zeroed.
+//! 5. [`run_rate`]: overhead estimated from access bits.
+//! 6. [`rules`], [`terms`], [`selection`]: which processes are managed, and how.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod access_map;
 pub mod average;
@@ -12,10 +39,12 @@ pub mod budget;
 pub mod cooldown;
 pub mod errno;
 pub mod error;
+pub mod event;
 pub mod fault_ahead;
 pub mod gain;
 pub mod huge_limit;
 pub mod identity;
+pub mod limits;
 pub mod machine_shape;
 pub mod observation;
 pub mod overhead;
@@ -38,6 +67,7 @@ pub mod terms;
 #[cfg(test)]
 mod testing;
 pub mod watermarks;
+pub mod whole;
 
 pub use access_map::{AccessMap, Candidate};
 pub use average::CoverageAverage;
@@ -46,9 +76,11 @@ pub use budget::{CpuBudget, PromotionBudget, Rate, Spent, TokenBucket};
 pub use cooldown::Cooldown;
 pub use errno::Errno;
 pub use error::SettingError;
+pub use event::{Event, PromotionEffect};
 pub use gain::{SharedBy, expected_gain_percent};
 pub use huge_limit::HugeLimits;
 pub use identity::{Identity, Pod, QosClass};
+pub use limits::PromotionLimits;
 pub use machine_shape::MachineShape;
 pub use observation::{
     CoverageSource, GroupMemory, MemoryState, MemoryUse, Observation, OutsideRegions, ProcessId,

@@ -39,6 +39,7 @@ impl PageOrder {
     }
 
     /// The size of a page of so many bytes, if there may be one.
+    #[expect(clippy::cast_possible_truncation, reason = "a u64 has 64 bits")]
     pub const fn from_bytes(bytes: u64) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BASE_PAGE_BYTES {
             Self::new((bytes / BASE_PAGE_BYTES).trailing_zeros() as u8)

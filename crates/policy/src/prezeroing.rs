@@ -2,6 +2,7 @@
 //! short, little while no processor is idle or most of it is zeroed already.
 
 use crate::error::SettingError;
+use crate::whole::u32_of;
 use serde::Serialize;
 use std::fmt;
 
@@ -63,7 +64,7 @@ impl ZeroingBounds {
         }
         let calm = ((idle - CALM) / (1.0 - CALM)).clamp(0.0, 1.0);
         let more = f64::from(self.most - self.usual) * calm;
-        Some(self.usual + more as u32)
+        Some(self.usual + u32_of(more))
     }
 }
 

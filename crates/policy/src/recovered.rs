@@ -1,6 +1,7 @@
 //! Keeping what recovery split from being promoted again at once.
 
 use crate::access_map::bucket_of;
+use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::recovery::BloatThreshold;
@@ -23,9 +24,14 @@ impl RecoveredRegions {
         }
     }
 
-    /// Recovery has split this region.
-    pub fn note_split(&mut self, process: ProcessId, region: RegionAddr) {
-        self.regions.entry(process).or_default().insert(region);
+    /// Takes in what happened.
+    pub fn apply(&mut self, event: &Event) {
+        if let Event::Recovered {
+            process, region, ..
+        } = *event
+        {
+            self.regions.entry(process).or_default().insert(region);
+        }
     }
 
     /// Takes in one round of samples: forgets processes that are gone, and regions that qualify for
@@ -89,12 +95,12 @@ impl Default for RecoveredRegions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{huge, observation, process, region, sample};
+    use crate::testing::{huge, observation, process, region, sample, split};
 
     #[test]
     fn promoted_again_when_populated_and_used() {
         let mut recovered = RecoveredRegions::default();
-        recovered.note_split(process(1), region(1));
+        recovered.apply(&split(process(1), region(1)));
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(recovered.may_promote(process(1), region(2)));
         assert!(recovered.may_promote(process(2), region(1)));
@@ -122,9 +128,9 @@ mod tests {
     #[test]
     fn kept_without_a_sample_forgotten_with_the_process() {
         let mut recovered = RecoveredRegions::default();
-        recovered.note_split(process(1), region(1));
-        recovered.note_split(process(1), region(2));
-        recovered.note_split(process(2), region(1));
+        recovered.apply(&split(process(1), region(1)));
+        recovered.apply(&split(process(1), region(2)));
+        recovered.apply(&split(process(2), region(1)));
         recovered.observe(&observation(&[(1, vec![huge(2, false)])]));
         assert_eq!(recovered.len(), 1);
         assert!(!recovered.may_promote(process(1), region(1)));

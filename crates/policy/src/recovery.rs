@@ -3,8 +3,9 @@
 mod owner;
 
 use crate::error::SettingError;
+use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
-use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::reason::Reason;
 use crate::watermarks::Shortage;
 use owner::Owner;
@@ -161,9 +162,28 @@ impl RecoveryPlanner {
         };
     }
 
-    /// A region became huge since the last observation. It counts as accessed, for that is why it
-    /// was promoted.
-    pub fn note_huge(&mut self, process: ProcessId, region: RegionAddr) {
+    /// Takes in what happened since the last observation.
+    pub fn apply(&mut self, event: &Event) {
+        match *event {
+            // Smaller pages are no bloat to be split, larger ones were huge before.
+            Event::Promoted {
+                process,
+                region,
+                order: PageOrder::HUGE,
+                ..
+            } => self.add(process, region),
+            // One that the kernel did not split is held by somebody who lets go soon: it does not
+            // rest like one that is not worth it, but waits to be listed again.
+            Event::Recovered {
+                process, region, ..
+            }
+            | Event::NotSplit { process, region } => self.remove(process, region),
+            _ => {}
+        }
+    }
+
+    /// It counts as accessed, for that is why it was promoted.
+    fn add(&mut self, process: ProcessId, region: RegionAddr) {
         match self.owners.iter_mut().find(|o| o.process == process) {
             Some(owner) => owner.add(region, true),
             None => {
@@ -174,8 +194,7 @@ impl RecoveryPlanner {
         }
     }
 
-    /// A region is no longer huge: it was split, or its process says so.
-    pub fn note_split(&mut self, process: ProcessId, region: RegionAddr) {
+    fn remove(&mut self, process: ProcessId, region: RegionAddr) {
         if let Some(owner) = self.owners.iter_mut().find(|o| o.process == process) {
             owner.remove(region);
         }

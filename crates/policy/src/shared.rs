@@ -1,6 +1,7 @@
 //! Memory that a promotion would copy: pages that other processes map too.
 
 use crate::cooldown::Cooldown;
+use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use std::collections::HashMap;
@@ -26,6 +27,21 @@ impl SharedRegions {
     /// A region is looked at again after this time, and after twice as long each further time, up
     /// to 16 times: the other process may have ended.
     pub const FIRST_PAUSE: Duration = Duration::from_secs(10);
+
+    /// Takes in what happened.
+    pub fn apply(&mut self, now: Duration, event: &Event) {
+        match *event {
+            Event::Shared {
+                process,
+                region,
+                pages,
+            } => self.pass_over(process, region, pages, now),
+            Event::Promoted {
+                process, region, ..
+            } => self.forget(process, region),
+            _ => {}
+        }
+    }
 
     /// Takes in one round of samples. What is known of processes that were not read stays.
     pub fn observe(&mut self, observation: &Observation) {
@@ -53,7 +69,7 @@ impl SharedRegions {
     }
 
     /// The region was found to have more than [`MAX_SHARED_PAGES`]: this many.
-    pub fn pass_over(&mut self, process: ProcessId, region: RegionAddr, pages: u16, now: Duration) {
+    fn pass_over(&mut self, process: ProcessId, region: RegionAddr, pages: u16, now: Duration) {
         self.cooldown.refuse(process, region, now);
         self.found.insert((process, region), pages);
     }
@@ -83,7 +99,7 @@ impl SharedRegions {
     }
 
     /// The region was promoted: it is not shared any more.
-    pub fn note_promoted(&mut self, process: ProcessId, region: RegionAddr) {
+    fn forget(&mut self, process: ProcessId, region: RegionAddr) {
         self.cooldown.succeed(process, region);
         self.found.remove(&(process, region));
     }
@@ -172,7 +188,7 @@ mod tests {
             assert_eq!(regions.passed_over_in(process(2), before), 0);
         }
         assert_eq!(regions.passed_over(p, r, now), None);
-        regions.note_promoted(p, r);
+        regions.forget(p, r);
         regions.pass_over(p, r, 6, now);
         assert!(regions.may_promote(p, r, now + at(10)), "it starts over");
         regions.expire(now + at(1));

@@ -1,10 +1,12 @@
 //! Shorthand for this crate's unit tests.
 
+use crate::event::{Event, PromotionEffect};
 use crate::machine_shape::MachineShape;
 use crate::observation::{
     CoverageSource, Observation, OutsideRegions, ProcessId, ProcessSample, RegionSample,
 };
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use crate::reason::Reason;
 use crate::terms::Terms;
 use std::time::Duration;
 
@@ -68,4 +70,28 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
 /// Seconds since the clock began.
 pub fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+/// A region that became huge.
+pub fn promoted(process: ProcessId, region: RegionAddr) -> Event {
+    Event::Promoted {
+        process,
+        region,
+        order: PageOrder::HUGE,
+        reason: Reason::new("a test"),
+        took: Duration::ZERO,
+        effect: PromotionEffect::default(),
+    }
+}
+
+/// A huge page that was split, and gave nothing back.
+pub fn split(process: ProcessId, region: RegionAddr) -> Event {
+    Event::Recovered {
+        process,
+        region,
+        reason: Reason::new("a test"),
+        bytes: 0,
+        took: Duration::ZERO,
+        searched_for: Duration::ZERO,
+    }
 }

@@ -1,4 +1,10 @@
-//! When memory is too full to promote, and from whom to take it back.
+//! When memory is too full to promote, and from which cgroup to take it back.
+//!
+//! ```text
+//!  memory of the machine and its cgroups --> guard: MemoryGuard --> hold promotions (Hold)
+//!                                              |      ^         `-> recover (Shortage)
+//!                     when to look again <- looking  adaptive: start earlier when memory grows fast
+//! ```
 
 mod adaptive;
 mod guard;

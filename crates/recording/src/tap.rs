@@ -57,9 +57,9 @@ impl Tap {
 
     fn samples<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<Row>) {
         let window = manager.settings().window;
-        let all_cleared = manager.needs().coverage();
+        let all_cleared = manager.policy().needs().coverage();
         let mut last = self.shown;
-        for (at, sample) in manager.samples_after(self.shown) {
+        for (at, sample) in manager.last_seen().samples_after(self.shown) {
             let known = self.known(sample.process, manager.machine());
             known.cpu_cores = Some(sample.cpu_cores);
             known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
@@ -103,7 +103,7 @@ impl Tap {
         bloat: impl Fn(ProcessId) -> Option<u64>,
         rows: &mut Vec<Row>,
     ) {
-        let footprints = manager.footprints();
+        let footprints = manager.last_seen().footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
         self.known.retain(|process, _| {
@@ -131,7 +131,7 @@ impl Tap {
                 total_bytes: memory.machine.total_bytes,
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
-                manager_cpu_percent: Some(manager.own_cpu_percent()),
+                manager_cpu_percent: Some(manager.cpu().used_percent(manager.machine().now())),
             })
         });
         rows.extend(memory);

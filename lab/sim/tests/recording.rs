@@ -44,7 +44,7 @@ struct Recorder {
 impl Observer for Recorder {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         let window = manager.settings().window;
-        for (at, sample) in manager.samples_after(self.shown) {
+        for (at, sample) in manager.last_seen().samples_after(self.shown) {
             let command = manager.machine().describe(sample.process).name;
             self.sampled(at, window, &command, sample);
             self.shown = at;

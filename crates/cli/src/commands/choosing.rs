@@ -3,7 +3,8 @@
 use anyhow::Result;
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::page_sizes::{GivenTo, SizeSwitches};
-use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes, working};
+use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes, working};
+use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::test_costs;
 use hawkeye_linux::thp_settings::{SettingsGuard, THP_DIR};
 

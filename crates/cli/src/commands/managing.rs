@@ -233,7 +233,7 @@ impl Session {
         if let Some(recording) = &mut recording {
             recording.take(&mut manager);
         }
-        let policy = manager.policy();
+        let policy = manager.policy().name();
         let (mut machine, journal) = manager.finish();
         machine.look_at_sizes();
         machine.finish_learning();

@@ -3,10 +3,10 @@
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus, Reply, Request};
 use crate::summary::sizes;
+use crate::view::{MemoryStatus, ProcessStatus};
 use crate::words;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};
 use std::process::ExitCode;
@@ -229,9 +229,9 @@ fn write_processes(
 mod tests {
     use super::*;
     use crate::daemon::protocol::{FillStatus, JournalStatus};
+    use crate::view::GroupStatus;
+    use crate::view::{Status as ManagerStatus, StatusTotals};
     use hawkeye_linux::page_sizes::{SizeSeen, SizesSeen};
-    use hawkeye_manager::view::GroupStatus;
-    use hawkeye_manager::view::{Status as ManagerStatus, StatusTotals};
     use hawkeye_policy::{Overhead, OverheadSource};
 
     #[test]

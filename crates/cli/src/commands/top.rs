@@ -22,10 +22,10 @@ mod terminal;
 
 use super::asking::AskOptions;
 use crate::daemon::protocol::DaemonStatus;
+use crate::view::{Explanation, Strip};
 use anyhow::{Result, bail};
 use asker::{Answer, Opened};
 use clap::Args;
-use hawkeye_manager::view::{Explanation, Strip};
 use look::Look;
 use model::Model;
 use order::Order;

@@ -2,13 +2,13 @@
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{Reply, Request};
+use crate::view::Explanation;
+use crate::view::{
+    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
+};
 use crate::words;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_manager::Explanation;
-use hawkeye_manager::view::{
-    EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
-};
 use hawkeye_policy::RegionSample;
 use std::fmt::Write;
 use std::process::ExitCode;

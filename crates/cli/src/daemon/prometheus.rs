@@ -1,7 +1,7 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
-use hawkeye_manager::view::{MemoryStatus, ProcessStatus};
+use crate::view::{MemoryStatus, ProcessStatus};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};

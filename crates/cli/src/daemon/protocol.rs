@@ -4,9 +4,8 @@
 //! `{"protocol":1,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
 //! version and what it is: `status`, `explanation`, `strip`, `done` or `refused`. Field names carry units.
 
+use crate::view::{Explanation, Status, Strip};
 use hawkeye_linux::page_sizes::SizesSeen;
-use hawkeye_manager::view::Strip;
-use hawkeye_manager::{Explanation, Status};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -199,7 +198,7 @@ pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_manager::view::{Column, ProcessExplanation, RegionExplanation, RegionState};
+    use crate::view::{Column, ProcessExplanation, RegionExplanation, RegionState};
 
     fn there_and_back(reply: Reply) {
         let line = line(&reply).expect("is JSON");

@@ -64,7 +64,7 @@ impl Estimate {
 impl Bloat {
     /// Reads some huge pages of those who were sampled since the last time. Not to be called in a sampling window.
     pub fn look<M: Machine>(&mut self, manager: &mut Manager<M>) {
-        let new = manager.samples_after(self.shown);
+        let new = manager.last_seen().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {
             return;
         };
@@ -102,7 +102,7 @@ impl Bloat {
                 }
             }
         }
-        let there = manager.footprints();
+        let there = manager.last_seen().footprints();
         self.processes
             .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
     }

@@ -5,7 +5,7 @@ use crate::common::{
     workload_without_thp,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::sampler::Seeing;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::CpuBudget;
 use hawkeye_test_support::this_test;
@@ -67,7 +67,7 @@ fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
         ..Settings::default()
     };
     let mut means = means();
-    if let Sampler::AccessBits(bits) = &mut means.sampler {
+    if let Seeing::AccessBits(bits) = &mut means.sampler {
         let costs = bits.walk_costs.as_mut().expect("they are given");
         for at in &mut costs.by_footprint {
             (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);

@@ -5,7 +5,7 @@ use crate::ksm::Ksm;
 use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::sampler::{Sampler, run_rate};
+use hawkeye_linux::sampler::{Seeing, estimate};
 use hawkeye_linux::shared_pages::SharedPages;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope, mappings, pagemap};
@@ -108,7 +108,7 @@ fn forked_workers_stay_small_under(test: TestName, policy: &str) {
     let manager = Manager::of(&machine, policy, &family);
     // The positive control: what they have for themselves becomes huge.
     let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
-    let promoted = until(Duration::from_secs(30), huge);
+    let promoted = until(Duration::from_secs(120), huge);
     let mut most = 0;
     until(Duration::from_secs(5), || {
         most = most.max(sum_kib(&family, "Pss"));
@@ -152,7 +152,7 @@ fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) 
     let (control, control_pid) = workload("random --mib 32 --pages base --quiet");
     let manager = Manager::of(machine, "hawkeye-g", &[pid, control_pid]);
     let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
-    assert!(until(Duration::from_secs(30), huge));
+    assert!(until(Duration::from_secs(120), huge));
     (control, manager)
 }
 
@@ -212,7 +212,7 @@ fn what_ksm_may_merge_is_left_alone_while_it_runs() {
     // Once KSM has stopped it is memory like any other.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");
     let huge = || rollup_kib(pid, "AnonHugePages") > 0;
-    assert!(until(Duration::from_secs(30), huge));
+    assert!(until(Duration::from_secs(120), huge));
     drop(manager);
 }
 
@@ -325,13 +325,13 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
 
 /// Overhead of the workload's memory, in per cent, the median of several windows; walks cost what a test says.
 fn overhead_percent(pid: u32) -> f64 {
-    let Sampler::AccessBits(mut bits) = means().sampler else {
+    let Seeing::AccessBits(mut bits) = means().sampler else {
         panic!("access bits can be seen");
     };
     bits.walk_costs = Some(dear_walks());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
-            let estimate = run_rate::estimate(&mut bits, pid, seed).expect("estimates");
+            let estimate = estimate(&mut bits, pid, seed).expect("estimates");
             estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();
@@ -362,7 +362,7 @@ fn a_fork_does_not_make_an_idle_program_seem_busy() {
 }
 
 fn sees_access_bits(name: TestName) -> bool {
-    let sees = matches!(means().sampler, Sampler::AccessBits(_));
+    let sees = matches!(means().sampler, Seeing::AccessBits(_));
     if !sees {
         name.skip("access bits can't be seen here");
     }

@@ -2,12 +2,12 @@
 
 use super::overhead::{Counts, ThreadCounts};
 use crate::error::LinuxError;
+use crate::process::{entry, pid_t};
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
     perf_event_attr,
 };
-use procfs::process::Process;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -78,10 +78,13 @@ impl PerfSource {
 
     fn find_threads(&mut self) -> Result<(), LinuxError> {
         let gone = |_| LinuxError::NoSuchProcess(self.pid);
-        let tasks = Process::new(self.pid as i32)
+        let tasks = entry(self.pid)
             .and_then(|process| process.tasks())
             .map_err(gone)?;
-        let there: Vec<u32> = tasks.flatten().map(|task| task.tid as u32).collect();
+        let there: Vec<u32> = tasks
+            .flatten()
+            .map(|task| task.tid.unsigned_abs())
+            .collect();
         self.threads.retain(|thread, _| there.contains(thread));
         let mut refused = None;
         for thread in there {
@@ -131,7 +134,7 @@ impl PerfSource {
 fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
-        size: size_of::<perf_event_attr>() as u32,
+        size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
         config: event.config,
         read_format: u64::from(PERF_FORMAT_GROUP)
             | u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED)
@@ -145,7 +148,7 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
     let fd = unsafe {
         perf_event_open_sys::perf_event_open(
             &raw mut attributes,
-            thread as i32,
+            pid_t(thread),
             -1,
             group,
             CLOSE_ON_EXEC as _,

@@ -3,7 +3,7 @@
 use crate::error::LinuxError;
 use crate::mappings::vm;
 use crate::process::ProcessHandle;
-use crate::target_call::TargetCalls;
+use crate::target_call::{COLLAPSING, Request, TargetCalls};
 use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr};
 use nix::errno::Errno;
 
@@ -49,7 +49,9 @@ pub(super) fn fill(
         FillMethod::Read => Ok(()),
         FillMethod::Collapse => {
             refuse_shared(calls, process.id, region)?;
-            calls.collapse_once(process, region).map(drop)
+            let range = region.start()..region.end();
+            let request = Request::collapse(process, &range);
+            calls.make(process.id, COLLAPSING, &request).map(drop)
         }
     }
 }

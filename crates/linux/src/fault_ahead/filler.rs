@@ -17,6 +17,7 @@ use crate::process::thread_cpu;
 use hawkeye_policy::fault_ahead::{
     FaultAheadSettings, FillThreads, Filled, Predictor, Surroundings, Task,
 };
+use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -102,8 +103,8 @@ impl Filler {
         let (shared, set) = (&self.shared, Ordering::Relaxed);
         let helpers = self.calls.cpu() + self.pool.helper_cpu();
         let cpu = thread_cpu() + self.pool.cpu() + helpers;
-        shared.cpu_ns.store(cpu.as_nanos() as u64, set);
-        shared.helper_cpu_ns.store(helpers.as_nanos() as u64, set);
+        shared.cpu_ns.store(nanos_of(cpu), set);
+        shared.helper_cpu_ns.store(nanos_of(helpers), set);
         shared.ahead.store(self.predictor.ahead(), set);
         shared.unused.store(self.predictor.unused(), set);
     }
@@ -320,7 +321,7 @@ impl Filler {
         while let Some(outcome) = self.pool.outcome() {
             let what = self.judge(&outcome);
             if what == Filled::Done {
-                let took = outcome.took.as_nanos() as u64;
+                let took = nanos_of(outcome.took);
                 self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
             }
             self.settle(outcome.task, what);

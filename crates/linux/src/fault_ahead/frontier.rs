@@ -158,7 +158,7 @@ fn parse(bytes: &[u8]) -> Option<Heard> {
         pid: half(16)?,
         advance: Advance {
             region: RegionAddr::containing(word(0)?.checked_mul(HUGE_PAGE_BYTES)?),
-            step: i32::try_from(word(8)? as i64).ok()?,
+            step: i32::try_from(i64::from_ne_bytes(word(8)?.to_ne_bytes())).ok()?,
             dense: half(20)? != 0,
         },
     })

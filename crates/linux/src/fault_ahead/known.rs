@@ -109,6 +109,7 @@ mod tests {
     use super::super::stuck_target::StuckTarget;
     use super::*;
     use crate::process::ProcessHandle;
+    use crate::target_call::{COLLAPSING, Request};
     use std::sync::mpsc;
 
     #[test]
@@ -122,7 +123,11 @@ mod tests {
         let mut writer = TargetCalls::default();
         let collapsed = writer
             .map_page(&stuck.handle, region.start())
-            .and_then(|()| writer.collapse_once(&stuck.handle, region));
+            .and_then(|()| {
+                let range = region.start()..region.end();
+                let request = Request::collapse(&stuck.handle, &range);
+                writer.make(process, COLLAPSING, &request)
+            });
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! A process that holds its `mmap_lock` for good, for tests.
 
 use crate::process::ProcessHandle;
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::{Signal, kill};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 #[path = "../../../cli/tests/live/stuck_target/silent_files.rs"]
 mod silent_files;
 
-const BYTES: usize = 8 * HUGE_PAGE_BYTES as usize;
+const BYTES: usize = 8 * usize_of(HUGE_PAGE_BYTES);
 
 /// A child that reads its own memory, where a file is mapped of which no read is answered. This
 /// process has the same memory at the same addresses. Both have touched the first page only.

@@ -67,7 +67,7 @@ impl Membership {
         &mut self,
         mut contest: Contest,
         roster: &mut Roster,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         most: usize,
         now: Duration,
         deadline: Instant,
@@ -173,7 +173,7 @@ impl Membership {
         newcomer: Newcomer,
         program: Option<Program>,
         roster: &mut Roster,
-        sampler: &Sampler,
+        sampler: &mut dyn Sampler,
         now: Duration,
     ) {
         let Newcomer {

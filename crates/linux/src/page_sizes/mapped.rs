@@ -3,8 +3,9 @@
 
 use crate::error::LinuxError;
 use crate::process::thread_cpu;
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use procfs::process::{MMPermissions, MMapPath, Process};
+use procfs::process::{MMPermissions, MMapPath};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -79,7 +80,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
                 return Ok(found);
             }
             let first_page = part.start / BASE_PAGE_BYTES;
-            let length = ((part.end - part.start) / BASE_PAGE_BYTES * 8) as usize;
+            let length = usize_of((part.end - part.start) / BASE_PAGE_BYTES * 8);
             let Some(bytes) = bytes.get_mut(..length) else {
                 continue;
             };
@@ -115,7 +116,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
 
 /// Private writable mappings without a file.
 fn anonymous(pid: u32) -> Result<Vec<Range<u64>>, LinuxError> {
-    let maps = Process::new(pid as i32)
+    let maps = crate::process::entry(pid)
         .and_then(|process| process.maps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;

@@ -2,6 +2,7 @@
 
 use crate::error::LinuxError;
 use hawkeye_policy::BASE_PAGE_BYTES;
+use hawkeye_policy::whole::usize_of;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
@@ -15,14 +16,14 @@ pub(super) struct MarkedPage {
 }
 
 impl MarkedPage {
-    const BYTES: NonZeroUsize = NonZeroUsize::new(BASE_PAGE_BYTES as usize).expect("is not zero");
+    const BYTES: NonZeroUsize = NonZeroUsize::new(usize_of(BASE_PAGE_BYTES)).expect("is not zero");
 
     /// Maps it.
     pub(super) fn new() -> Result<Self, LinuxError> {
         let mut random = [0u8; 8];
         // SAFETY: the buffer is ours and as long as we say.
         let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-        if got != random.len() as isize {
+        if usize::try_from(got) != Ok(random.len()) {
             return Err(LinuxError::last_call("getrandom"));
         }
         let failed = |errno| LinuxError::Call {

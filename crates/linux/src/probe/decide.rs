@@ -2,7 +2,8 @@
 
 mod capabilities;
 
-use super::facts::{Checked, Facts};
+use super::checked::Checked;
+use super::facts::Facts;
 use super::host::Lockdown;
 use crate::error::LinuxError;
 use crate::recovery::RecoveryMethod;

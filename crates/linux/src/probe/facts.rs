@@ -1,5 +1,6 @@
 //! Facts about the primitives: each one tried on a throw-away child.
 
+use super::checked::Checked;
 use super::host::{self, Host};
 use super::prezeroing::PrezeroingFacts;
 use super::small_pages::{SizeFacts, try_sizes};
@@ -15,34 +16,12 @@ use crate::process::{ProcessHandle, ProcessMemory};
 use crate::remote_advice;
 use crate::sampler::damon::{Damon, DamonError, Window};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
-
-/// The outcome of trying something: unknown is not false.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
-pub enum Checked {
-    /// Seen to work.
-    Works,
-    /// Tried, and this happened instead.
-    Fails(String),
-    /// Not tried, for this reason.
-    NotTried(String),
-}
-
-impl Checked {
-    /// Whether it was seen to work.
-    pub fn works(&self) -> bool {
-        *self == Self::Works
-    }
-
-    fn from(result: Result<(), String>) -> Self {
-        result.map_or_else(Self::Fails, |()| Self::Works)
-    }
-}
 
 /// What a split that remaps zero pages does to a mark that another program set on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -163,7 +142,7 @@ pub fn gather(
         page_table_walk,
         page_table_levels,
         access_bits,
-        first_touch_ns: first_touch.as_nanos() as u64,
+        first_touch_ns: nanos_of(first_touch),
         collapse,
         split,
         zero_page_remap,
@@ -270,7 +249,8 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
             "after a clear {c} of 512 pages read as accessed, after use {n}"
         )),
     };
-    let first_touch = after_clear.saturating_sub(again) / ThrowAway::pages_read() as u32;
+    let first_touch = after_clear.saturating_sub(again)
+        / u32::try_from(ThrowAway::pages_read()).unwrap_or(u32::MAX);
     Ok((Checked::from(checked), first_touch))
 }
 

@@ -1,12 +1,14 @@
 //! Whether first touches can be given pages of the sizes below that of a huge page, tried on a throw-away child.
 
-use super::facts::Checked;
+use super::checked::Checked;
 use super::throw_away::{ThrowAway, Touched};
+use super::touch_costs::TouchCosts;
 use crate::error::LinuxError;
 use crate::page_sizes::{GivenTo, SizeState, setting_file, small, state};
 use crate::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,26 +26,6 @@ pub struct SizeFacts {
     pub touched_ns: u64,
     /// The same by base pages.
     pub base_touched_ns: u64,
-}
-
-/// What first touches cost, out of the times of two sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct TouchCosts {
-    /// A fault that maps one page, without zeroing it, in nanoseconds.
-    pub fault_ns: f64,
-    /// Zeroing a base page.
-    pub zero_base_ns: f64,
-    /// Touching a base page for the first time that is mapped already: a page walk, and where a hypervisor shadows page
-    /// tables an exit to it.
-    pub touch_ns: f64,
-}
-
-impl TouchCosts {
-    /// Whether all are times over 0.
-    pub(crate) fn is_sound(self) -> bool {
-        let all = [self.fault_ns, self.zero_base_ns, self.touch_ns];
-        all.into_iter().all(|ns| ns > 0.0 && ns.is_finite())
-    }
 }
 
 /// Tries each size that there is under that of a huge page; none on kernels before 6.8. A size is switched to `madvise` for some
@@ -81,7 +63,7 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
                     settings.put_back(&setting_file(thp, order))?;
                 }
                 let ns = |touched: Option<Touched>, time: fn(Touched) -> Duration| {
-                    touched.map_or(0, |touched| time(touched).as_nanos() as u64)
+                    touched.map_or(0, |touched| nanos_of(time(touched)))
                 };
                 let (advised, base) = (advised?, child.touch_blocks(order, false)?);
                 SizeFacts {

@@ -1,8 +1,15 @@
 //! A child process that exists to have primitives tried on it.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures are those of system calls, and of one byte that goes through a pipe"
+)]
+
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
 use crate::userfaultfd::{Mode, Userfaultfd};
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -240,7 +247,7 @@ fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
         libc::mmap(
             std::ptr::null_mut(),
-            WHOLE_BYTES + HUGE_PAGE_BYTES as usize,
+            WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
@@ -275,7 +282,7 @@ fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 /// `memory` points to `REGIONS` regions that are mapped readable and writable.
 unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
     let pages = ThrowAway::pages_read() as usize;
-    let page = |index: usize| memory.wrapping_add(index * BASE_PAGE_BYTES as usize);
+    let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
     match order {
         o if o == Order::Touch as u8 => {
             for index in 0..pages {
@@ -302,7 +309,7 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
         o if o == Order::Verify as u8 => {
             let mut wrong = 0;
             for index in 0..pages {
-                for offset in 0..BASE_PAGE_BYTES as usize {
+                for offset in 0..usize_of(BASE_PAGE_BYTES) {
                     // SAFETY: as above.
                     let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
                     let marked = if offset == 0 { mark(index) } else { 0 };
@@ -362,7 +369,7 @@ const MOST_PAGES: usize = 256;
 
 /// Touches new memory in blocks of 2^`order` base pages (8 at the most); 0 where it can't be had.
 fn touch_blocks(order: u32, advice: i32) -> u64 {
-    let page = BASE_PAGE_BYTES as usize;
+    let page = usize_of(BASE_PAGE_BYTES);
     let pages = 1usize << order;
     if pages > MOST_PAGES {
         return 0;

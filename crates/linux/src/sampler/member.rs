@@ -1,15 +1,11 @@
-//! One managed process, as the sampler keeps it.
+//! One managed process, as every sampler knows it.
 
-use super::bits::WindowStart;
-use super::damon::Estimates;
-use super::population::PopulationReading;
-use super::run_rate::Walks;
-use crate::counters::CounterSet;
 use crate::error::LinuxError;
 use crate::mappings::Eligible;
-use crate::page_tables::{RegionWalk, Target};
-use crate::process::ProcessHandle;
-use hawkeye_policy::{Identity, Terms};
+use crate::process::{self, ProcessHandle};
+use hawkeye_policy::{
+    CoverageSource, Identity, OutsideRegions, ProcessSample, RegionSample, Terms,
+};
 use procfs::process::Process;
 
 /// A managed process: its handle and what was last found in it.
@@ -24,65 +20,47 @@ pub struct Member {
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: Eligible,
-    pub(super) target: Option<Target>,
-    /// Whether its access bits were ever cleared: before that, they tell nothing.
-    pub(super) cleared: bool,
-    /// Whether all of them were, and not only those of a sample of its regions.
-    pub(super) all_cleared: bool,
-    /// What DAMON has shown of it, from the first window on.
-    pub(super) estimates: Option<Estimates>,
-    /// Its hardware counters, where there are any.
-    pub(super) counters: Option<CounterSet>,
-    /// What probing has shown of it.
-    pub(super) walks: Walks,
-    /// The start of a window, under way.
-    pub(super) starting: Option<WindowStart>,
-    /// The reading of a sample, under way.
-    pub(super) reading: Option<RegionWalk>,
-    /// The listing of its huge pages, under way.
-    pub(super) listing: Option<RegionWalk>,
-    /// The counting of its huge pages, under way.
-    pub(super) measuring: Option<RegionWalk>,
-    /// The reading of its population without BPF, under way.
-    pub(super) population: Option<PopulationReading>,
 }
 
 impl Member {
     /// Opens a process for management, as who it is known.
+    ///
+    /// # Errors
+    /// It is gone.
     pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self, LinuxError> {
-        let handle = ProcessHandle::open(pid)?;
         Ok(Self {
+            handle: ProcessHandle::open(pid)?,
             identity,
             terms,
             thp_disabled: thp_disabled(pid),
-            handle,
             eligible: Eligible::default(),
-            target: None,
-            cleared: false,
-            all_cleared: false,
-            estimates: None,
-            counters: None,
-            walks: Walks::default(),
-            starting: None,
-            reading: None,
-            listing: None,
-            measuring: None,
-            population: None,
         })
     }
-}
 
-impl Member {
-    /// What is unfinished of a window is not gone on with.
-    pub(crate) fn abandon_window(&mut self) {
-        self.starting = None;
-        self.reading = None;
+    /// A sample of it with these regions, of which only the population is known.
+    pub(super) fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
+        let process = self.handle.id;
+        ProcessSample {
+            process,
+            source: CoverageSource::Population,
+            regions,
+            first_touches: 0,
+            overhead: None,
+            walks_seen: 1.0,
+            cpu_cores: 1.0,
+            age: process::age(process),
+            outside: OutsideRegions::default(),
+            faults: None,
+            terms: Terms::default(),
+        }
     }
 }
 
 /// `THP_enabled` in `/proc/PID/status` (since 5.0).
 fn thp_disabled(pid: u32) -> bool {
-    Process::new(pid as i32)
-        .and_then(|process| process.status())
-        .is_ok_and(|status| status.thp_enabled == Some(false))
+    i32::try_from(pid)
+        .ok()
+        .and_then(|pid| Process::new(pid).ok())
+        .and_then(|process| process.status().ok())
+        .is_some_and(|status| status.thp_enabled == Some(false))
 }

@@ -1,10 +1,9 @@
 //! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
 //! times within milliseconds, and goes on to the next few.
 
-use super::{AccessBits, Member};
+use super::member::Member;
 use crate::error::LinuxError;
-use crate::mappings;
-use crate::page_tables::{Detail, Marks, PageTables, Target};
+use crate::page_tables::{Marks, PageTables, Target};
 use crate::process;
 use crate::target_call::TargetCalls;
 use crate::unpreempted::unpreempted;
@@ -13,9 +12,7 @@ use hawkeye_policy::run_rate::{
     Estimate, Estimator, PageBits, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES,
     WalkCosts,
 };
-use hawkeye_policy::{
-    Identity, MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample, Terms,
-};
+use hawkeye_policy::{MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -369,43 +366,6 @@ impl Probing {
         self.estimator.leave_out(base, huge);
         self.estimator.finish(costs)
     }
-}
-
-/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
-///
-/// # Errors
-/// The process is gone, or what page walks cost was never measured.
-pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, LinuxError> {
-    let member = Member::open(pid, Identity::default(), Terms::default())?;
-    let target = bits.tables.bind(pid)?;
-    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
-    let mut regions = Vec::new();
-    let tables = &mut bits.tables;
-    tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
-    probe_once(bits, &member, &target, &regions, seed)
-}
-
-/// Probes these regions of a process for one window, and waits for it.
-///
-/// # Errors
-/// The process is gone, or what page walks cost was never measured.
-pub(crate) fn probe_once(
-    bits: &mut AccessBits,
-    member: &Member,
-    target: &Target,
-    regions: &[RegionSample],
-    seed: u64,
-) -> Result<Estimate, LinuxError> {
-    let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
-    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
-    let mut calls = TargetCalls::default();
-    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
-        std::thread::sleep(wait);
-    }
-    let costs = bits.walk_costs.as_ref().ok_or_else(|| {
-        LinuxError::Bpf("what page walks cost on this machine was not measured".into())
-    })?;
-    Ok(probing.finish(costs))
 }
 
 /// Clears the regions; those that can't be are left out. `None` if none could.

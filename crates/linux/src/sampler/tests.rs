@@ -3,7 +3,7 @@
 use super::*;
 use crate::page_tables::PageTables;
 use crate::target_call::TargetCalls;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, PAGES_PER_REGION};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, PAGES_PER_REGION, Terms};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -49,15 +49,16 @@ fn locked_memory_is_not_taken_for_hot() {
     // SAFETY: the middle of the mapping made above.
     unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("locks");
 
-    let mut sampler = Sampler::AccessBits(Box::new(AccessBits {
+    let mut sampler = Seeing::AccessBits(Box::new(AccessBits {
         tables,
         walk_costs: None,
         counters: None,
         first_touch_cost: Duration::ZERO,
-    }));
+    }))
+    .sampler();
     let own = std::process::id();
     let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
-    sampler.bind(&mut member).expect("binds");
+    sampler.bind(member.handle.id).expect("binds");
     let long = Instant::now() + Duration::from_secs(60);
     let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut calls, long);
     assert!(matches!(started, Ok(Slice::Done(()))));

@@ -3,8 +3,8 @@
 use super::{Answer, Request, TargetCalls};
 use crate::error::LinuxError;
 use crate::process::ProcessHandle;
-use crate::remote_advice::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT, retry_shortages};
-use crate::test_costs;
+use crate::remote_advice::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT};
+use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -25,6 +25,21 @@ pub(crate) struct Cleared {
     pub(crate) answer: Option<Answer>,
 }
 
+/// What a call of [`Request::collapse`] is called.
+pub(crate) const COLLAPSING: &str = "collapsing a region";
+
+impl<'a> Request<'a> {
+    /// Makes a region huge ([`crate::remote_advice::collapse`]).
+    pub(crate) fn collapse(process: &'a ProcessHandle, region: &'a Range<u64>) -> Self {
+        Self::Advise {
+            process: process.fd(),
+            advice: MADV_COLLAPSE,
+            ranges: std::slice::from_ref(region),
+            unpreempted: false,
+        }
+    }
+}
+
 impl TargetCalls {
     fn advise(
         &mut self,
@@ -40,29 +55,6 @@ impl TargetCalls {
             unpreempted: advice == MADV_COLD,
         };
         self.make(process.id, call, &request)
-    }
-
-    /// As [`crate::remote_advice::collapse_insisting`]; also how long the last call took.
-    pub(crate) fn collapse(
-        &mut self,
-        process: &ProcessHandle,
-        region: RegionAddr,
-    ) -> (Result<(), LinuxError>, Duration) {
-        retry_shortages(|| match self.collapse_once(process, region) {
-            Ok(answer) => (Ok(()), test_costs::promotion_took(answer.took)),
-            Err(error) => (Err(error), self.last()),
-        })
-    }
-
-    /// As [`crate::remote_advice::collapse`].
-    pub(crate) fn collapse_once(
-        &mut self,
-        process: &ProcessHandle,
-        region: RegionAddr,
-    ) -> Result<Answer, LinuxError> {
-        let range = region.start()..region.end();
-        let ranges = std::slice::from_ref(&range);
-        self.advise(process, "collapsing a region", MADV_COLLAPSE, ranges)
     }
 
     /// Reads a byte: memory that nothing has touched is mapped by that, as by a read of the
@@ -164,10 +156,10 @@ impl TargetCalls {
                 process: process.fd(),
                 pid: process.id.pid,
                 address: region.start() + u64::from(first) * BASE_PAGE_BYTES,
-                length: usize::from(PAGES_PER_CALL) * BASE_PAGE_BYTES as usize,
+                length: usize::from(PAGES_PER_CALL) * usize_of(BASE_PAGE_BYTES),
             };
             let answer = self.make(process.id, "reading pages", &request)?;
-            let pages = answer.data.chunks_exact(BASE_PAGE_BYTES as usize);
+            let pages = answer.data.chunks_exact(usize_of(BASE_PAGE_BYTES));
             for (index, page) in (first..).zip(pages) {
                 if page.iter().all(|&byte| byte == 0) {
                     zero.push(index);

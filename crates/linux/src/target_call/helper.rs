@@ -3,6 +3,13 @@
 //! It is forked from a process that may have several threads. So nothing here allocates, locks or
 //! unwinds: plain system calls on memory of the stack.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "it allocates nothing and has nowhere to report to: figures are those of system calls"
+)]
+
 use super::message::{
     ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
 };
@@ -28,7 +35,13 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         };
         let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = clock(libc::CLOCK_MONOTONIC);
-        let (result, data) = perform(&request, descriptor, usual, &mut packet);
+        let (result, data) = match request.kind {
+            ADVISE => (advise(&request, descriptor, usual), 0),
+            LIST => with_data(list(descriptor, &mut packet)),
+            READ_FILE => with_data(read_file(&request, None, &mut packet.data)),
+            READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
+            _ => (-i64::from(libc::EINVAL), 0),
+        };
         packet.head = RawAnswer {
             result,
             began_ns: began,
@@ -138,21 +151,6 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
 }
 
 /// Makes the call: what it returned (or minus the error), and how many bytes of data are in the packet.
-fn perform(
-    request: &RawRequest,
-    descriptor: i32,
-    usual: Scheduling,
-    packet: &mut Packet,
-) -> (i64, usize) {
-    match request.kind {
-        ADVISE => (advise(request, descriptor, usual), 0),
-        LIST => with_data(list(descriptor, packet)),
-        READ_FILE => with_data(read_file(request, None, &mut packet.data)),
-        READ_MEMORY => with_data(read_file(request, Some(descriptor), &mut packet.data)),
-        _ => (-i64::from(libc::EINVAL), 0),
-    }
-}
-
 fn with_data(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }

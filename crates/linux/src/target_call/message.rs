@@ -1,8 +1,7 @@
 //! What the manager and a helper tell each other: a request is one packet, an answer one or several.
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, recv, sendmsg};
-use std::io::IoSlice;
+use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -116,8 +115,18 @@ impl RawRequest {
     };
 }
 
-/// Sends a request and the descriptor that it is about.
-pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Result<(), Errno> {
+impl RawRequest {
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the struct has no padding, so that all its bytes are initialised.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+}
+
+/// A request as the helper reads it, and the descriptor that it is about.
+///
+/// # Errors
+/// It does not fit.
+pub(super) fn encode(request: &Request<'_>) -> Result<(RawRequest, Option<i32>), Errno> {
     let mut raw = RawRequest::EMPTY;
     let mut passed = None;
     match *request {
@@ -132,7 +141,7 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Res
             }
             (raw.kind, raw.advice) = (ADVISE, advice);
             raw.unpreempted = u32::from(unpreempted);
-            raw.ranges = ranges.len() as u32;
+            raw.ranges = u32::try_from(ranges.len()).unwrap_or(0);
             for (slot, range) in raw.range.iter_mut().zip(ranges) {
                 *slot = [range.start, range.end.saturating_sub(range.start)];
             }
@@ -168,20 +177,7 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request<'_>) -> Res
             passed = Some(process.as_raw_fd());
         }
     }
-    // SAFETY: the struct has no padding, so that all its bytes are initialised.
-    let bytes = unsafe {
-        std::slice::from_raw_parts((&raw const raw).cast::<u8>(), size_of::<RawRequest>())
-    };
-    let descriptors: Vec<i32> = passed.into_iter().collect();
-    let rights = [ControlMessage::ScmRights(&descriptors)];
-    let control = if descriptors.is_empty() {
-        &[][..]
-    } else {
-        &rights[..]
-    };
-    let packet = [IoSlice::new(bytes)];
-    let flags = MsgFlags::MSG_NOSIGNAL;
-    sendmsg::<()>(socket.as_raw_fd(), &packet, control, flags, None).map(drop)
+    Ok((raw, passed))
 }
 
 /// Receives a packet of an answer that is there; also whether it is the last.
@@ -200,11 +196,11 @@ pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, bool), E
         let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u64::from_ne_bytes)
     };
-    let result = word(0) as i64;
+    let result = i64::from_ne_bytes(word(0).to_ne_bytes());
     let answer = Answer {
         result: match u64::try_from(result) {
             Ok(done) => Ok(done),
-            Err(_) => Err(Errno::from_raw(-result as i32)),
+            Err(_) => Err(Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
         },
         began: Duration::from_nanos(word(1)),
         took: Duration::from_nanos(word(2)),

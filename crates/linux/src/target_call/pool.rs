@@ -115,12 +115,14 @@ impl TargetCalls {
             None => TargetCaller::start()?,
         };
         let since = Instant::now();
-        let answer = match caller.call(request, self.wait) {
+        let sent = caller.send(request);
+        let answer = match sent.and_then(|()| caller.answer(self.wait)) {
             Ok(answer) => answer,
             // It was killed, by whatever: the next call gets another.
             Err(_) => {
                 caller = TargetCaller::start()?;
-                caller.call(request, self.wait)?
+                caller.send(request)?;
+                caller.answer(self.wait)?
             }
         };
         let Some(answer) = answer else {
@@ -214,7 +216,7 @@ impl TargetCalls {
     }
 
     /// The last call.
-    pub(super) fn last(&self) -> Duration {
+    pub(crate) fn last(&self) -> Duration {
         self.last
     }
 

@@ -23,7 +23,8 @@ fn word(own: &ProcessHandle) -> Request<'_> {
 }
 
 fn answered(caller: &mut TargetCaller, request: &Request<'_>) -> Answer {
-    let answer = caller.call(request, LONG).expect("the helper is there");
+    caller.send(request).expect("the helper is there");
+    let answer = caller.answer(LONG).expect("the helper is there");
     answer.expect("it answers")
 }
 
@@ -199,7 +200,8 @@ fn a_listing_that_is_given_up_disturbs_no_other() {
     let list = Request::List {
         link: target.list(),
     };
-    let given_up = slow.call(&list, Duration::from_millis(20));
+    slow.send(&list).expect("the helper is there");
+    let given_up = slow.answer(Duration::from_millis(20));
     assert_eq!(given_up.expect("it is asked"), None);
     kill(helper, Signal::SIGCONT).expect("it is ours");
     let mut other = TargetCaller::start().expect("starts");

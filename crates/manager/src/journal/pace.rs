@@ -1,7 +1,7 @@
 //! How much was done lately.
 
-use super::{Entry, Event};
-use hawkeye_policy::ProcessId;
+use super::Entry;
+use hawkeye_policy::{Event, ProcessId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) fn of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::{PageOrder, Reason, RegionAddr};
+    use hawkeye_policy::{PageOrder, PromotionEffect, Reason, RegionAddr};
 
     #[test]
     fn the_last_ten_seconds_count() {
@@ -79,6 +79,7 @@ mod tests {
                 order: PageOrder::HUGE,
                 reason: reason.clone(),
                 took: Duration::ZERO,
+                effect: PromotionEffect::default(),
             },
         };
         let recovered = Entry {
@@ -89,6 +90,7 @@ mod tests {
                 reason: reason.clone(),
                 bytes: 1000,
                 took: Duration::ZERO,
+                searched_for: Duration::ZERO,
             },
         };
         let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];

@@ -2,10 +2,9 @@
 
 use super::Manager;
 use super::slowdown::Slowdowns;
-use crate::journal::Event;
 use crate::machine::{Machine, MachineError, Progress};
 use crate::settings::Settings;
-use hawkeye_policy::{Needs, Observation, ProcessId, ProcessSample, StretchedBy};
+use hawkeye_policy::{Event, Needs, Observation, ProcessId, ProcessSample, StretchedBy};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
@@ -76,12 +75,6 @@ enum Purpose {
     CountTouches,
     /// The window is over.
     CloseWindow { at: Duration, cpu_before: Duration },
-}
-
-/// Processes whose huge pages are still to be listed for recovery.
-pub(super) struct Listing {
-    rest: VecDeque<ProcessId>,
-    again_at: Duration,
 }
 
 /// Probing one process takes about a second; several are probed in turns.
@@ -182,10 +175,14 @@ impl Sampling {
         (first && grown).then(|| now + SOON)
     }
 
-    /// A promotion that saves so many microseconds a second was carried out.
-    pub(super) fn note_saving(&mut self, saved_us_per_s: f64) {
-        self.saved.sum_us_per_s += saved_us_per_s;
-        self.saved.promotions += 1;
+    /// Takes in what happened.
+    pub(super) fn apply(&mut self, event: &Event) {
+        if let Event::Promoted { effect, .. } = event {
+            if let Some(saved_us_per_s) = effect.saved_us_per_s {
+                self.saved.sum_us_per_s += saved_us_per_s;
+                self.saved.promotions += 1;
+            }
+        }
     }
 
     /// The best promotion that is left saves so much, 0 where there is none. One look does not show all that is hot: where what is
@@ -229,7 +226,7 @@ impl Sampling {
 impl<M: Machine> Manager<M> {
     /// Opens, goes on with or closes a window if that is due.
     pub(super) fn sample(&mut self, now: Duration) {
-        if self.guard.in_danger() && !self.settings.measure_only {
+        if self.memory.guard().in_danger() && !self.settings.measure_only {
             // The program may not live to the end of the window.
             let next = now + self.settings.window;
             if self.sampling.abandon_window(next) {
@@ -243,7 +240,6 @@ impl<M: Machine> Manager<M> {
             State::Reading(Reading { again_at, .. }) if now >= *again_at => self.go_on_reading(now),
             _ => {}
         }
-        self.list_for_recovery(now);
     }
 
     /// Opens a window, unless something is against it.
@@ -273,7 +269,7 @@ impl<M: Machine> Manager<M> {
     fn put_off(&mut self, now: Duration, until: Duration, because: StretchedBy) {
         if self.sampling.stretched != Some(because) {
             self.sampling.stretched = Some(because);
-            self.journal.note(now, Event::Stretched { because });
+            self.tell(now, Event::Stretched { because });
         }
         self.sampling.wait(until);
     }
@@ -451,7 +447,7 @@ impl<M: Machine> Manager<M> {
         let unread = self.processes.iter().filter(|p| !asked.contains(p));
         Observation {
             at: now,
-            fmfi: self.memory.as_ref().and_then(|memory| memory.fmfi),
+            fmfi: self.memory.state().and_then(|memory| memory.fmfi),
             machine: self.machine.shape(),
             unread: unread.copied().collect(),
             ..Observation::default()
@@ -532,7 +528,7 @@ impl<M: Machine> Manager<M> {
         if own > base && self.sampling.stretched != Some(StretchedBy::ManagerCpu) {
             self.sampling.stretched = Some(StretchedBy::ManagerCpu);
             let because = StretchedBy::ManagerCpu;
-            self.journal.note(now, Event::Stretched { because });
+            self.tell(now, Event::Stretched { because });
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
@@ -556,8 +552,7 @@ impl<M: Machine> Manager<M> {
                 huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
-            self.journal.note(now, event);
-            self.huge_limits.observe(sample);
+            self.tell(now, event);
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
@@ -566,85 +561,13 @@ impl<M: Machine> Manager<M> {
             .note_touches(now, &observation.processes, each);
         self.drop_postponed();
         self.policy.observe(&observation);
-        self.planner.observe(&observation);
-        for sample in &observation.processes {
-            let percent = sample.overhead.map(|overhead| overhead.percent);
-            self.planner.set_overhead(sample.process, percent);
-        }
-        self.guard.note_listed(now);
-        self.recovered.observe(&observation);
-        self.shared.observe(&observation);
+        self.recovering.observe(&observation);
+        self.memory.guard_mut().note_listed(now);
+        self.limits.observe(&observation);
         let worth = ProcessSample::is_worth_another_look;
         let more_to_see = observation.processes.iter().any(worth);
-        self.viewing.keep(observation);
+        self.last_seen.keep(observation);
         self.choose_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))
-    }
-
-    /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
-    /// or its next window is far away.
-    fn list_for_recovery(&mut self, now: Duration) {
-        if self.settings.measure_only {
-            return;
-        }
-        let wait = self.cpu.exhausted(now) && !self.guard.in_danger();
-        if self.sampling.in_window() || wait {
-            return;
-        }
-        if self.listing.is_none() {
-            let listed = self.guard.begin_listing(now, &self.processes);
-            if listed.is_empty() {
-                return;
-            }
-            let wanted = self.processes.iter().filter(|p| listed.contains(p));
-            self.listing = Some(Listing {
-                rest: wanted.copied().collect(),
-                again_at: now,
-            });
-        }
-        self.go_on_listing(now);
-    }
-
-    /// Lists some more; what was found is known to recovery at once.
-    fn go_on_listing(&mut self, now: Duration) {
-        let Some(mut listing) = self.listing.take_if(|listing| listing.again_at <= now) else {
-            return;
-        };
-        let until = self.slice_end();
-        let mut observation = Observation {
-            at: now,
-            ..Observation::default()
-        };
-        let mut read = HashSet::new();
-        while let Some(&process) = listing.rest.front() {
-            if self.machine.now() >= until {
-                listing.again_at = now;
-                break;
-            }
-            match self.machine.huge_pages(process, until) {
-                Ok(Progress::Unfinished { again_at }) => {
-                    listing.again_at = again_at;
-                    break;
-                }
-                Ok(Progress::Done(regions)) => {
-                    read.insert(process);
-                    let sample = ProcessSample::population(process, regions);
-                    observation.processes.push(sample);
-                }
-                Err(error) => {
-                    if matches!(error, MachineError::Gone(_)) {
-                        read.insert(process);
-                    }
-                    self.trouble(now, &error);
-                }
-            }
-            listing.rest.pop_front();
-        }
-        let others = self.processes.iter().filter(|p| !read.contains(p));
-        observation.unread.extend(others);
-        self.planner.observe(&observation);
-        if !listing.rest.is_empty() {
-            self.listing = Some(listing);
-        }
     }
 }

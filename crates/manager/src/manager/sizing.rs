@@ -1,9 +1,8 @@
 //! Which page sizes memory is given at its first touch.
 
 use super::Manager;
-use crate::journal::Event;
 use crate::machine::Machine;
-use hawkeye_policy::{FaultSizes, PageOrders, ProcessId, Reason};
+use hawkeye_policy::{Event, FaultSizes, PageOrders, ProcessId, Reason};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -40,7 +39,8 @@ impl<M: Machine> Manager<M> {
             let chosen = self.policy.fault_sizes(process);
             let chosen = chosen.or_else(|| self.learned_sizes(process));
             // Of the machine, or of a cgroup of its own.
-            let short = self.held.is_some() || self.guard.may_promote(process, 0).is_err();
+            let short = self.memory.held().is_some()
+                || self.memory.guard().may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
                 _ if short || self.paused => (PageOrders::NONE, None),
                 Some(chosen) => (chosen.orders.and(offered), Some(chosen.reason)),
@@ -77,7 +77,7 @@ impl<M: Machine> Manager<M> {
                     orders,
                     reason,
                 };
-                self.journal.note(now, event);
+                self.tell(now, event);
             }
             Err(error) => self.trouble(now, &error),
         }

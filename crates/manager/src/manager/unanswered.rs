@@ -1,15 +1,14 @@
 //! Processes that do not answer, and promotions that end late.
 
 use super::Manager;
-use crate::journal::Event;
 use crate::machine::{LatePromotion, Machine, NotAnswering};
-use hawkeye_policy::{ProcessId, Promotion, RegionAddr};
+use hawkeye_policy::{Event, ProcessId, Promotion, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// What the loop has stopped waiting for.
 #[derive(Debug, Default)]
-pub(super) struct Unanswered {
+pub struct Unanswered {
     /// Promotions whose outcome is not known yet.
     promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
     /// Processes that were reported, and for how long they had not answered when last asked.
@@ -24,13 +23,18 @@ impl Unanswered {
     }
 
     /// How a process that does not answer was last found.
-    pub(super) fn get(&self, process: ProcessId) -> Option<&NotAnswering> {
+    pub fn get(&self, process: ProcessId) -> Option<&NotAnswering> {
         self.reported.get(&process)
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.reported.len()
+    }
+
+    /// Whether everybody answers.
+    pub fn is_empty(&self) -> bool {
+        self.reported.is_empty()
     }
 }
 
@@ -47,9 +51,7 @@ impl<M: Machine> Manager<M> {
             } = late;
             if let Some(promotion) = self.unanswered.promotions.remove(&(process, region)) {
                 self.settle(promotion, outcome, took, now);
-                // No batch is under way that this could stop.
-                let _ = self.promotion_backoff.after_call(took);
-                self.promotion_backoff.end_batch(now);
+                self.promoting.ended_late(now, took);
                 // Its other regions were passed over meanwhile.
                 self.sampling.hasten(now, &self.settings);
             }
@@ -58,13 +60,12 @@ impl<M: Machine> Manager<M> {
         for found in unanswered.waiting {
             let NotAnswering { process, call, .. } = found;
             if before.remove(&process).is_none() {
-                self.journal
-                    .note(now, Event::NotAnswering { process, call });
+                self.tell(now, Event::NotAnswering { process, call });
             }
             self.unanswered.reported.insert(process, found);
         }
         for (process, NotAnswering { waited, .. }) in before {
-            self.journal.note(now, Event::Answering { process, waited });
+            self.tell(now, Event::Answering { process, waited });
         }
     }
 }

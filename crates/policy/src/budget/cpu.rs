@@ -1,6 +1,7 @@
 //! The manager's own CPU time.
 
 use crate::error::{SettingError, positive_up_to};
+use crate::whole::usize_of;
 use std::time::Duration;
 
 /// The manager's own CPU time: a share of one core, over any minute.
@@ -113,7 +114,7 @@ impl CpuBudget {
 }
 
 fn place(second: u64) -> usize {
-    (second % SECONDS as u64) as usize
+    usize_of(second % SECONDS as u64)
 }
 
 impl Default for CpuBudget {

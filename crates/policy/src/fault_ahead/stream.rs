@@ -2,6 +2,7 @@
 
 use super::{Advance, Surroundings};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
+use crate::whole::i64_of;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ impl Stream {
         // What is still under way was not filled in time.
         let outrun = self.surplus() < u64::from(self.window) || !self.under_way.is_empty();
         self.come_to(now, at);
-        let under_way_ahead = self.under_way.range(at + 1..).count() as i64;
+        let under_way_ahead = i64_of(self.under_way.range(at + 1..).count() as u64);
         if at + 1 + under_way_ahead >= self.next {
             self.caught_up(outrun, settings);
         }
@@ -223,7 +224,7 @@ impl Stream {
     }
 
     fn halfway(&self) -> i64 {
-        self.before_filled() + self.surplus().div_ceil(2) as i64
+        self.before_filled() + i64_of(self.surplus().div_ceil(2))
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
@@ -282,7 +283,7 @@ impl Stream {
 
     /// Regions that were handed out and that its program was not yet heard in.
     pub fn surplus(&self) -> u64 {
-        (self.next - 1 - self.before_filled()).max(0) as u64
+        u64::try_from(self.next - 1 - self.before_filled()).unwrap_or(0)
     }
 
     /// Window, in regions; 0 when it is given up.
@@ -301,13 +302,13 @@ impl Stream {
     }
 
     fn position(&self, region: RegionAddr) -> Option<i64> {
-        let bytes = region.start() as i64 - self.origin.start() as i64;
-        let step = i64::from(self.step) * HUGE_PAGE_BYTES as i64;
+        let bytes = i64_of(region.start()) - i64_of(self.origin.start());
+        let step = i64::from(self.step) * i64_of(HUGE_PAGE_BYTES);
         (step != 0 && bytes % step == 0).then(|| bytes / step)
     }
 
     fn region(&self, position: i64) -> Option<RegionAddr> {
-        let bytes = position.checked_mul(i64::from(self.step) * HUGE_PAGE_BYTES as i64)?;
+        let bytes = position.checked_mul(i64::from(self.step) * i64_of(HUGE_PAGE_BYTES))?;
         let start = self.origin.start().checked_add_signed(bytes)?;
         Some(RegionAddr::containing(start))
     }

@@ -30,7 +30,7 @@ impl FillThreads {
     /// As many as there are cores beside one for the program: at least 1, at most 4.
     pub fn beside_a_program(cores: usize) -> Self {
         let spare = cores.saturating_sub(1).clamp(1, Self::USUALLY_MOST);
-        Self(spare as u8)
+        Self(u8::try_from(spare).unwrap_or(u8::MAX))
     }
 
     /// How many.

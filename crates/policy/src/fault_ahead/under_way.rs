@@ -54,7 +54,8 @@ impl UnderWay {
 
     /// Those of them that are filled on suspicion.
     pub(super) fn unproven(&self, process: ProcessId) -> u32 {
-        self.fills(process).filter(|fill| fill.unproven).count() as u32
+        let unproven = self.fills(process).filter(|fill| fill.unproven).count();
+        u32::try_from(unproven).unwrap_or(u32::MAX)
     }
 
     fn fills(&self, process: ProcessId) -> impl Iterator<Item = &Fill> {

@@ -12,6 +12,7 @@ use crate::policies::hawkeye_pmu::below_limit;
 use crate::policies::members::Members;
 use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
 use crate::reason::Reason;
+use crate::whole::u32_of;
 use costs::Costs;
 use member::{Candidate, Member, Seen};
 use serde::Serialize;
@@ -140,7 +141,7 @@ impl Hawkeye {
         Some(SavingReason {
             overhead: member.overhead?,
             order: candidate.order,
-            walks_per_s: candidate.weight as u32,
+            walks_per_s: u32_of(candidate.weight),
             saved_us_per_s: saving * 1e6,
             cost_us,
             pays_after_s: cost_us / (saving * 1e6).max(f64::MIN_POSITIVE),

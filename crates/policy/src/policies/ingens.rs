@@ -7,6 +7,7 @@ use crate::plan::Promotion;
 use crate::policies::members::Members;
 use crate::policy::{ExplainPolicy, Needs, Policy};
 use crate::reason::Reason;
+use crate::whole::u16_of;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
@@ -58,7 +59,7 @@ impl IngensSettings {
         }
         let pages = f64::from(PAGES_PER_REGION) * self.utilisation_percent / 100.0;
         // A cast from a float saturates; 90 % of 512 are 460.8 pages: 461.
-        (pages.ceil() as u16).clamp(1, PAGES_PER_REGION)
+        u16_of(pages.ceil()).clamp(1, PAGES_PER_REGION)
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{at, huge, observation, process, region, sample};
+use crate::testing::{at, huge, observation, process, promoted, region, sample, split};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -85,13 +85,13 @@ fn scanned_pages_rest() {
 fn pages_made_huge_or_split_since_are_known() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge(1, true)])]));
-    planner.note_huge(process(1), region(0));
-    planner.note_huge(process(5), region(9));
-    planner.note_split(process(1), region(1));
+    planner.apply(&promoted(process(1), region(0)));
+    planner.apply(&promoted(process(5), region(9)));
+    planner.apply(&split(process(1), region(1)));
     assert_eq!(scan_all(&mut planner, at(0)), [(1, 0), (5, 9)]);
     // Split and huge again within the rest: a new huge page, and its old rest is no concern.
-    planner.note_split(process(1), region(0));
-    planner.note_huge(process(1), region(0));
+    planner.apply(&split(process(1), region(0)));
+    planner.apply(&promoted(process(1), region(0)));
     assert_eq!(scan_all(&mut planner, at(30)), [(1, 0)]);
     assert_eq!(scan_all(&mut planner, at(60)), [(5, 9)]);
     assert_eq!(scan_all(&mut planner, at(90)), [(1, 0)]);

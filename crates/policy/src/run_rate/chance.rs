@@ -5,6 +5,7 @@
 //! distribution of rates that makes all counts together most likely (J. Kiefer and J. Wolfowitz, 1956; found by expectation and
 //! maximisation, N. Laird, 1978), each count's rate is what is to be expected (H. Robbins, 1956).
 
+use crate::whole::{i32_of, u32_of};
 use std::collections::BTreeMap;
 
 /// Touches of one region that were counted.
@@ -62,8 +63,8 @@ struct Alike {
 impl Alike {
     fn of(count: Count) -> Self {
         Self {
-            touches: count.touches.round() as u32,
-            over: (count.over_s.ln() * 10.0).round() as i32,
+            touches: u32_of(count.touches.round()),
+            over: i32_of((count.over_s.ln() * 10.0).round()),
         }
     }
 }
@@ -119,7 +120,7 @@ fn rates(counted: &[&mut Counted]) -> Vec<f64> {
     let highest = counted.iter().map(|at| at.touches * at.regions / at.over_s);
     let highest = 2.0 * highest.fold(0.0, f64::max);
     let steps = if highest > 0.0 {
-        ((highest / lowest).ln() / STEP.ln()).max(0.0) as i32 + 1
+        i32_of(((highest / lowest).ln() / STEP.ln()).max(0.0)) + 1
     } else {
         0
     };

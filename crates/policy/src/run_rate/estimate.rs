@@ -6,6 +6,7 @@ use super::plan::READS_AFTER;
 use super::shape::{PageBits, Shape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use crate::whole::{u32_of, u64_of};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -267,7 +268,7 @@ impl Estimator {
         };
         let footprint = (distinct_pages * BASE_PAGE_BYTES as f64)
             .max(self.base_regions * f64::from(PAGES_PER_REGION) * BASE_PAGE_BYTES as f64);
-        let at = costs.at(footprint as u64);
+        let at = costs.at(u64_of(footprint));
         let residence_s = self.residence_s(f64::from(costs.tlb_pages));
         let walks = self.walks(&at, residence_s);
         let huge = self.huge_rates(costs).share(&costs.at(0), costs);
@@ -396,8 +397,8 @@ impl Estimator {
                 };
                 RegionWalks {
                     region: *region,
-                    expected_per_s: (rate * cost) as u32,
-                    counted_per_s: (count.rate() * cost) as u32,
+                    expected_per_s: u32_of(rate * cost),
+                    counted_per_s: u32_of(count.rate() * cost),
                 }
             })
             .collect();

@@ -1,6 +1,7 @@
 //! Which regions are looked at, how long, and when it is enough.
 
 use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::whole::usize_of;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -149,7 +150,7 @@ fn shuffle(regions: &mut [RegionAddr], seed: u64) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        regions.swap(last, (state % (last as u64 + 1)) as usize);
+        regions.swap(last, usize_of(state % (last as u64 + 1)));
     }
 }
 

@@ -9,6 +9,7 @@ pub struct PageBits(pub [u64; 8]);
 
 impl PageBits {
     /// How many are set (0-512).
+    #[expect(clippy::cast_possible_truncation, reason = "a word has 64 bits")]
     pub fn count(&self) -> u16 {
         self.0.iter().map(|word| word.count_ones() as u16).sum()
     }

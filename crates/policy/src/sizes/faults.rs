@@ -7,6 +7,7 @@ use crate::observation::{OutsideRegions, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};
 use crate::plan::FaultSizes;
 use crate::reason::Reason;
+use crate::whole::u64_of;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -78,7 +79,10 @@ impl Evidence<'_> {
         let share = self.outside.resident_bytes as f64 / mapped.max(1) as f64;
         let share = share.clamp(0.0, 1.0);
         for (fits, bytes) in self.outside.mapped_bytes.iter().enumerate() {
-            let fits = PageOrder::new(fits as u8).unwrap_or_default();
+            let fits = u8::try_from(fits)
+                .ok()
+                .and_then(PageOrder::new)
+                .unwrap_or_default();
             let size = order.min(fits);
             // Any page is as likely to be there as any other: more blocks than if they lay together.
             let touched = 1.0 - (1.0 - share).powf(size.pages() as f64);
@@ -129,7 +133,7 @@ impl Evidence<'_> {
                 order,
                 faults_percent: (1.0 - sums.blocks / sums.pages).max(0.0) * 100.0,
                 saved_us_per_s: sums.saved_cores * 1e6,
-                added_bytes: sums.added_bytes as u64,
+                added_bytes: u64_of(sums.added_bytes),
             }),
         })
     }

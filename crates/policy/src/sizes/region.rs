@@ -4,6 +4,7 @@ use super::blocks::blocks;
 use crate::machine_shape::MachineShape;
 use crate::observation::RegionSample;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
+use crate::whole::u16_of;
 
 /// Share of a region's page walks that larger pages would spare (0-1). Misses are taken to be as many as TLB entries that the pages
 /// in use need, beyond the one that any page needs; a page of the whole region spares them all.
@@ -37,7 +38,7 @@ pub(super) fn present_runs(sample: &RegionSample) -> u16 {
         return sample.present.min(256);
     }
     let length = f64::from(sample.accessed) / f64::from(sample.runs.max(1));
-    (f64::from(sample.present) / length).ceil() as u16
+    u16_of((f64::from(sample.present) / length).ceil())
 }
 
 /// The size under which a region is worth most, larger than it has, of those that can be had up to a huge page: its walks are worth

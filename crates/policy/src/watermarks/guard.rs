@@ -5,6 +5,7 @@ use super::looking::{LookPace, wanted};
 use super::{Hold, Scope, Shortage, WatermarkTable, Watermarks};
 use crate::error::{SettingError, positive_up_to};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
+use crate::whole::u64_of;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ impl Watched {
         self.recovering.then(|| Shortage {
             used_percent: self.usage.percent(),
             start_percent: self.start_percent,
-            growth_bytes_per_s: self.growth.bytes_per_s() as u64,
+            growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
         })
     }
 
@@ -193,7 +194,7 @@ impl Watched {
             return 0;
         }
         let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
-        (high as u64).saturating_sub(self.usage.used_bytes)
+        u64_of(high).saturating_sub(self.usage.used_bytes)
     }
 
     fn in_danger(&self) -> bool {

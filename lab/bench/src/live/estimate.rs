@@ -2,7 +2,7 @@
 
 use super::error::BenchError;
 use super::host::Host;
-use hawkeye_linux::sampler::{Sampler, run_rate};
+use hawkeye_linux::sampler::{self, Seeing};
 use hawkeye_policy::Overhead;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// It can't be estimated here, the process is gone, or hardly ran.
 pub fn estimate(host: &Host, pid: u32, seconds: f64) -> Result<Overhead, BenchError> {
-    let Sampler::AccessBits(mut bits) = host.means()?.sampler else {
+    let Seeing::AccessBits(mut bits) = host.means()?.sampler else {
         let why = "overhead is told from access bits, which can't be seen here";
         return Err(BenchError::Impossible(why.into()));
     };
@@ -20,7 +20,7 @@ pub fn estimate(host: &Host, pid: u32, seconds: f64) -> Result<Overhead, BenchEr
     let mut windows = Vec::new();
     let mut seed = 1;
     while windows.is_empty() || Instant::now() < until {
-        let estimate = run_rate::estimate(&mut bits, pid, seed)?;
+        let estimate = sampler::estimate(&mut bits, pid, seed)?;
         seed += 1;
         windows.push(estimate.overhead.ok_or_else(|| {
             BenchError::Impossible(format!("process {pid} hardly ran while it was looked at"))

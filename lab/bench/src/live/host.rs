@@ -4,7 +4,8 @@ use super::Scale;
 use super::error::BenchError;
 use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::instance::state_dir;
-use hawkeye_linux::probe::small_pages::{TouchCosts, touch_costs, try_sizes};
+use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
+use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
 use hawkeye_linux::thp_settings::{
     THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,

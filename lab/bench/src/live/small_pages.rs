@@ -227,7 +227,7 @@ impl Predicted {
         layout: &Layout,
         way: Way,
         truth: &hawkeye_sim::mmu::Truth,
-        costs: &hawkeye_linux::probe::small_pages::TouchCosts,
+        costs: &hawkeye_linux::probe::touch_costs::TouchCosts,
     ) -> Self {
         let filled = layout.filled(way.sizes());
         let is_huge = filled.faults.contains_key(&PageOrder::HUGE);

@@ -2,7 +2,7 @@
 //! at a fault, time to fill it by what faults and zeroing cost here, speed by the simulated processor.
 
 use crate::calibrate::Here;
-use hawkeye_linux::probe::small_pages::TouchCosts;
+use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
 use hawkeye_sim::mmu::{MmuError, Pattern, Run, Truth};
 use std::collections::BTreeMap;

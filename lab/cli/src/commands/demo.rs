@@ -2,10 +2,17 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_sim::demo as simulated;
+use hawkeye_manager::{Event, Machine, Manager, Settings, Wake};
+use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::{RegionAddr, Watermarks};
+use hawkeye_sim::engine::{Engine, EngineFigures};
+use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::systems::{self, System};
+use hawkeye_sim::workloads::Workload;
 use serde::Serialize;
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Show the main job in the simulator.
 ///
@@ -18,14 +25,14 @@ pub struct Demo {
     json: Option<PathBuf>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct Figures {
     machine: &'static str,
     systems: Vec<SystemFigures>,
     bloat: BloatFigures,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct SystemFigures {
     system: String,
     promoted: u64,
@@ -33,7 +40,7 @@ struct SystemFigures {
     million_reads_per_s: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Serialize)]
 struct BloatFigures {
     before_bytes: u64,
     after_bytes: u64,
@@ -43,10 +50,42 @@ struct BloatFigures {
 impl Demo {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
-        let figures = figures()?;
+        let systems = hot_first()?;
+        let base = base_speed(&systems);
+        println!("1. Hot memory at high addresses (simulated)");
+        println!(
+            "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; at most {HOT_REGIONS} promotions each:\n"
+        );
+        for figures in &systems {
+            let SystemFigures {
+                system,
+                promoted,
+                promoted_hot,
+                million_reads_per_s,
+            } = figures;
+            let times = million_reads_per_s / base;
+            print!("  {system:12} {million_reads_per_s:6.2} M reads/s  {times:.2} times");
+            if *promoted > 0 {
+                print!("  {promoted} promotions, {promoted_hot} of them hot");
+            }
+            println!();
+        }
+        let bloat = bloated()?;
+        println!("\n2. Bloat (simulated)\n");
+        println!("  before       {} resident", mib(bloat.before_bytes));
+        println!(
+            "  after        {} resident, {} in use",
+            mib(bloat.after_bytes),
+            mib(bloat.used_bytes)
+        );
         if let Some(path) = &self.json {
             let file = File::create(path);
             let file = file.with_context(|| format!("creating {}", path.display()))?;
+            let figures = Figures {
+                machine: "simulator",
+                systems,
+                bloat,
+            };
             serde_json::to_writer_pretty(file, &figures)?;
         }
         Ok(())
@@ -57,54 +96,181 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Any seed: the same one shows the same.
-const SEED: u64 = 1;
+/// The regions that are hot, at the highest addresses; each system may promote as many.
+const HOT_REGIONS: usize = 256;
+/// Who promotes in the first half.
+const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
 
-fn figures() -> Result<Figures> {
-    let hot = simulated::hot_first(SEED)?;
-    println!("1. Hot memory at high addresses (simulated)");
-    println!(
-        "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; {} promotions each:\n",
-        hot.max_promotions
-    );
-    let mut systems = Vec::new();
-    for result in &hot.policies {
-        println!(
-            "  {:12} {:6.2} M reads/s  {:.2} times  {} promotions, {} of them hot",
-            result.policy,
-            result.accesses_per_s / 1e6,
-            result.accesses_per_s / hot.base_accesses_per_s,
-            result.promoted,
-            result.promoted_hot,
-        );
-        systems.push(SystemFigures {
-            system: result.policy.to_owned(),
-            promoted: result.promoted,
-            promoted_hot: result.promoted_hot,
-            million_reads_per_s: result.accesses_per_s / 1e6,
+/// Reads a second with base pages alone, in millions: those of the policy that does nothing.
+fn base_speed(systems: &[SystemFigures]) -> f64 {
+    systems
+        .first()
+        .map_or(f64::NAN, |none| none.million_reads_per_s)
+}
+
+/// The first half: the same program under each policy, with base pages at faults, and under huge
+/// pages at faults.
+fn hot_first() -> Result<Vec<SystemFigures>> {
+    let workload = Workload::parse("hot", include_str!("demo/hot.toml"))?;
+    let setup = Setup {
+        memory_bytes: 16 << 30,
+        ..Setup::default()
+    };
+    let settings = Settings {
+        max_promotions: Some(HOT_REGIONS as u64),
+        // In a longer one the program reads all of its pages.
+        window: Duration::from_millis(100),
+        ..Settings::default()
+    };
+    let base_pages = systems::by_name("linux-4k")?;
+    let mut all = Vec::new();
+    for policy in POLICIES {
+        let run = Run::of(&base_pages, &workload, &setup, policy, settings)?;
+        all.push(SystemFigures {
+            system: policy.to_owned(),
+            promoted: run.promoted.len() as u64,
+            promoted_hot: run.promoted_among_top(HOT_REGIONS),
+            million_reads_per_s: run.million_reads_per_s(),
         });
     }
-    println!(
-        "  {:12} {:6.2} M reads/s  {:.2} times",
-        "all huge",
-        hot.huge_accesses_per_s / 1e6,
-        hot.huge_accesses_per_s / hot.base_accesses_per_s
-    );
-    let bloated = simulated::bloated(SEED)?;
-    println!("\n2. Bloat (simulated)\n");
-    println!("  before       {} resident", mib(bloated.rss_before_bytes));
-    println!(
-        "  after        {} resident, {} in use",
-        mib(bloated.rss_after_bytes),
-        mib(bloated.used_bytes)
-    );
-    Ok(Figures {
-        machine: "simulator",
-        systems,
-        bloat: BloatFigures {
-            before_bytes: bloated.rss_before_bytes,
-            after_bytes: bloated.rss_after_bytes,
-            used_bytes: bloated.used_bytes,
-        },
+    let huge_pages = systems::by_name("linux")?;
+    let run = Run::of(&huge_pages, &workload, &setup, "none", settings)?;
+    all.push(SystemFigures {
+        system: "all huge".to_owned(),
+        promoted: 0,
+        promoted_hot: 0,
+        million_reads_per_s: run.million_reads_per_s(),
+    });
+    Ok(all)
+}
+
+/// The second half: huge pages at faults of which most is never written, on a machine that is nearly
+/// full.
+fn bloated() -> Result<BloatFigures> {
+    let workload = Workload::parse("bloated", include_str!("demo/bloated.toml"))?;
+    let setup = Setup {
+        memory_bytes: 9 << 27,
+        zeroed_before: false,
+        ..Setup::default()
+    };
+    let settings = Settings {
+        // The low one is under what the program needs: all that can be recovered is.
+        watermarks: Watermarks::new(85.0, 10.0)?,
+        ..Settings::default()
+    };
+    let system = systems::by_name("hawkeye-g")?;
+    let run = Run::of(&system, &workload, &setup, "hawkeye-g", settings)?;
+    let program = run.program()?;
+    let last = program.course.last();
+    Ok(BloatFigures {
+        before_bytes: program.rss_peak_bytes,
+        after_bytes: last.map_or(0, |moment| moment.rss_bytes),
+        used_bytes: program.useful_end_bytes,
     })
+}
+
+/// What came of one run.
+struct Run {
+    figures: EngineFigures,
+    promoted: Vec<RegionAddr>,
+    /// Regions that were sampled or promoted, in order of address.
+    regions: Vec<RegionAddr>,
+}
+
+impl Run {
+    fn of(
+        system: &System,
+        workload: &Workload,
+        setup: &Setup,
+        policy: &str,
+        settings: Settings,
+    ) -> Result<Self> {
+        let told = PolicySettings {
+            average: settings.average,
+            linux: settings.linux(),
+            ..PolicySettings::default()
+        };
+        let policy = policies::by_name(policy, &told)?;
+        let engine = Engine::new(&setup.engine(system), workload)?;
+        let mut manager = Manager::new(engine, policy, settings)?;
+        let mut regions = Vec::new();
+        while manager.machine().now() < LONGEST && manager.step() == Wake::Deadline {
+            for (_, sample) in manager.last_seen().samples_after(Duration::ZERO) {
+                if sample.regions.len() > regions.len() {
+                    regions = sample.regions.iter().map(|r| r.region).collect();
+                }
+            }
+        }
+        let (engine, journal) = manager.finish();
+        if let Some(broken) = engine.broken() {
+            return Err(broken.clone().into());
+        }
+        let promoted = journal.entries().filter_map(|entry| match entry.event {
+            Event::Promoted { region, .. } => Some(region),
+            _ => None,
+        });
+        Ok(Self {
+            figures: engine.figures(),
+            promoted: promoted.collect(),
+            regions,
+        })
+    }
+
+    fn program(&self) -> Result<&hawkeye_sim::engine::ProgramFigures> {
+        let program = self.figures.programs.first();
+        program.context("the simulation has no program")
+    }
+
+    /// How many of the promoted regions are among the highest.
+    fn promoted_among_top(&self, count: usize) -> u64 {
+        let Some(first) = self.regions.iter().rev().nth(count - 1) else {
+            return 0;
+        };
+        self.promoted.iter().filter(|it| *it >= first).count() as u64
+    }
+
+    /// In the last phase, when all that may be promoted is.
+    fn million_reads_per_s(&self) -> f64 {
+        let program = self.figures.programs.first();
+        let last = program.and_then(|program| program.phases.last());
+        last.map_or(f64::NAN, |phase| {
+            phase.accesses / (phase.end_s - phase.start_s) / 1e6
+        })
+    }
+}
+
+/// Simulated time after which a run is left unfinished.
+const LONGEST: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hawkeye_promotes_the_hot_part_and_linux_the_first() -> Result<()> {
+        let systems = hot_first()?;
+        let [none, linux, hawkeye, all_huge] = &systems[..] else {
+            panic!("{systems:?}");
+        };
+        assert_eq!(none.promoted, 0);
+        assert!(linux.promoted > 0 && linux.promoted_hot == 0, "{linux:?}");
+        assert_eq!((hawkeye.promoted, hawkeye.promoted_hot), (256, 256));
+        let speed = |figures: &SystemFigures| figures.million_reads_per_s;
+        let gain = |figures: &SystemFigures| {
+            (speed(figures) - speed(none)) / (speed(all_huge) - speed(none))
+        };
+        assert!(gain(hawkeye) > 0.5, "{systems:?}");
+        assert!(gain(linux) < 0.1, "{systems:?}");
+        assert_eq!(hot_first()?, systems, "the same again");
+        Ok(())
+    }
+
+    #[test]
+    fn a_bloated_program_is_left_with_what_it_uses() -> Result<()> {
+        let bloat = bloated()?;
+        assert_eq!(bloat.before_bytes, 1 << 30);
+        assert_eq!(bloat.used_bytes, 512 * 100 * 4096);
+        assert_eq!(bloat.after_bytes, bloat.used_bytes);
+        Ok(())
+    }
 }

@@ -3,6 +3,7 @@
 use super::facts::{Cost, Facts, Group, NotMeasured, Region, RunningManager, Zeros};
 use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
+use crate::view::Explanation;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::cgroup::Groups;
 use hawkeye_linux::counters::CounterEvents;
@@ -10,10 +11,9 @@ use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::measuring::{Measuring, Window};
 use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::sampler::Sampler;
+use hawkeye_linux::sampler::Seeing;
 use hawkeye_linux::surroundings::Surroundings;
 use hawkeye_linux::{pagemap, system_memory};
-use hawkeye_manager::Explanation;
 use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
     let manager = running_manager(&state, pid);
     means.prepare_overhead(&state, CounterEvents::default())?;
     let (cost, ranked, huge, zeros) = match means.sampler {
-        Sampler::AccessBits(bits) => {
+        Seeing::AccessBits(bits) => {
             let mut measuring = Measuring::begin(bits, pid)?;
             let windows = windows(&mut measuring, seconds, &mut tell)?;
             let regions = measuring.regions()?;
@@ -51,7 +51,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
             };
             (cost, ranked(&base, &windows), huge, zeros)
         }
-        Sampler::Damon(_) | Sampler::Population => {
+        Seeing::Damon | Seeing::Population => {
             let ranges = hawkeye_linux::mappings::eligible(&pagemap::mappings(pid)?).ranges;
             let regions = pagemap::population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());

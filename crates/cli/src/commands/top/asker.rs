@@ -2,8 +2,8 @@
 
 use crate::commands::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{DaemonStatus, Reply, Request};
+use crate::view::{Explanation, Strip};
 use anyhow::Result;
-use hawkeye_manager::view::{Explanation, Strip};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 

@@ -4,8 +4,8 @@ use super::asker::{Answer, Opened};
 use super::look::Look;
 use super::order::{self, Order};
 use crate::daemon::protocol::DaemonStatus;
+use crate::view::ProcessStatus;
 use anyhow::Result;
-use hawkeye_manager::view::ProcessStatus;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// What is to be done after a key.

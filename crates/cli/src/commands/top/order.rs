@@ -1,6 +1,6 @@
 //! By what processes are sorted.
 
-use hawkeye_manager::view::ProcessStatus;
+use crate::view::ProcessStatus;
 use std::cmp::Ordering;
 
 /// What rows are sorted by.

@@ -1,8 +1,8 @@
 //! What is above and below the processes.
 
 use crate::daemon::protocol::DaemonStatus;
+use crate::view::{Decision, Status};
 use crate::words;
-use hawkeye_manager::view::{Decision, Status};
 
 /// How management stands, in three lines of 80 columns.
 pub fn lines(status: &DaemonStatus) -> Vec<String> {

@@ -3,8 +3,8 @@
 use super::look::Look;
 use super::order::huge_percent;
 use super::strip;
+use crate::view::{Explanation, ProcessExplanation, ProcessStatus, Strip};
 use crate::words;
-use hawkeye_manager::view::{Explanation, ProcessExplanation, ProcessStatus, Strip};
 
 const WIDTH: usize = 80;
 

@@ -1,7 +1,7 @@
 //! An address space in one line of characters.
 
 use super::look::Look;
-use hawkeye_manager::view::{Column, Strip};
+use crate::view::{Column, Strip};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
 /// The three lines of a strip, one character a column.

@@ -1,8 +1,8 @@
 //! Processes in rows of 80 columns.
 
 use super::order::{Order, SortBy, huge_percent};
+use crate::view::{ProcessStatus, Status};
 use crate::words;
-use hawkeye_manager::view::{ProcessStatus, Status};
 
 /// Left of the first column: what marks the chosen row.
 const MARK: usize = 1;

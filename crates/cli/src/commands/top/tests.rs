@@ -6,11 +6,11 @@ use super::model::{Effect, Model};
 use super::order::SortBy;
 use super::{draw, once, table};
 use crate::daemon::protocol::DaemonStatus;
-use hawkeye_manager::Pace;
-use hawkeye_manager::view::{
+use crate::view::{
     Column, Decision, EntryView, Explanation, MemoryStatus, ProcessExplanation, ProcessStatus,
     Status, StatusTotals, Strip,
 };
+use hawkeye_manager::Pace;
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

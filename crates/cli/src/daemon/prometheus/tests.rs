@@ -1,6 +1,6 @@
 use super::super::protocol::JournalStatus;
 use super::*;
-use hawkeye_manager::view::{GroupStatus, Status, StatusTotals};
+use crate::view::{GroupStatus, Status, StatusTotals};
 use hawkeye_policy::{Overhead, OverheadSource};
 
 fn redis() -> ProcessStatus {

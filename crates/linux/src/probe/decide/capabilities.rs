@@ -1,7 +1,8 @@
 //! Each capability: there or not, how that was checked, what is lost without it, what would bring it.
 
 use super::Capability;
-use crate::probe::facts::{Checked, Facts, PageMark};
+use crate::probe::checked::Checked;
+use crate::probe::facts::{Facts, PageMark};
 use crate::probe::small_pages::SizeFacts;
 
 /// Free memory that the kernel has zeroed in advance.

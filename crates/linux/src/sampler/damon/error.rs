@@ -1,9 +1,12 @@
 //! What can go wrong with DAMON, in words for the person who has to mend it.
 
-use super::kdamond::OPERATIONS;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// DAMON's operations on fixed ranges of a process's addresses. `vaddr` would not do: it widens the
+/// ranges to the whole process.
+pub(super) const OPERATIONS: &str = "fvaddr";
 
 /// Why DAMON cannot be used, or what went wrong with it.
 #[derive(Debug, thiserror::Error)]

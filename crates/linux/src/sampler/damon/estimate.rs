@@ -6,6 +6,7 @@
 //! region under a huge page has one access bit and is reported as 512 times the share of intervals
 //! with any access.
 
+use hawkeye_policy::whole::u16_of;
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -63,7 +64,7 @@ impl Share {
     /// As a number of base pages (0-512), rounded.
     fn pages(self, samples: NonZeroU32) -> u16 {
         let share = self.touched as f64 / (self.bytes as f64 * f64::from(samples.get()));
-        (share * f64::from(PAGES_PER_REGION)).round() as u16
+        u16_of((share * f64::from(PAGES_PER_REGION)).round())
     }
 }
 

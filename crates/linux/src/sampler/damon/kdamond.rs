@@ -1,6 +1,6 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
-use super::error::{DamonError, Result};
+use super::error::{DamonError, OPERATIONS, Result};
 use super::estimate::Hits;
 use super::sysfs::Dir;
 use super::window::{Window, pieces};
@@ -10,9 +10,6 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// DAMON's operations on fixed ranges of a process's addresses. `vaddr` would not do: it widens the
-/// ranges to the whole process.
-pub(super) const OPERATIONS: &str = "fvaddr";
 /// Where a session leaves its mark, below `kdamonds`: an interval that `fvaddr` does not use.
 pub(super) const MARKED_FILE: &str = "0/contexts/0/monitoring_attrs/intervals/update_us";
 /// Upper half of the mark, "HAWK"; the lower half is the manager's pid.
@@ -234,5 +231,6 @@ fn is_invalid(error: &io::Error) -> bool {
 /// Pid of the manager that configured the first kdamond, if a session did.
 fn owner(kdamonds: &Dir) -> Option<u32> {
     let update_us: u64 = kdamonds.number(MARKED_FILE).ok()?;
-    (update_us >> 32 == OWNER_MARK >> 32).then_some(update_us as u32)
+    (update_us >> 32 == OWNER_MARK >> 32)
+        .then_some(u32::try_from(update_us & u64::from(u32::MAX)).unwrap_or_default())
 }

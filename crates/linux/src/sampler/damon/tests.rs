@@ -113,7 +113,7 @@ fn four() -> [RegionAddr; 4] {
     [4, 5, 9, 10].map(region)
 }
 
-fn start(fake: &Fake) -> Result<DamonSession> {
+fn start(fake: &Fake) -> DamonResult<DamonSession> {
     fake.damon().start(123, &four(), window())
 }
 

@@ -1,4 +1,4 @@
-//! DAMON as the sampler of any number of processes: it takes one session at a time, so they take turns.
+//! DAMON for any number of processes: it takes one session at a time, so they take turns.
 //!
 //! In every window one process has the session, the next one in the next window. The others keep what
 //! their last turn showed, and so do the regions of a process that has more than one session takes:
@@ -7,7 +7,7 @@
 use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
 use crate::error::LinuxError;
-use crate::sampler::Slice;
+use crate::sampler::slice::Slice;
 use crate::sampler::task::{ASK_AGAIN, Task};
 use crate::{mappings, pagemap};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
@@ -71,10 +71,10 @@ impl Turns {
     }
 }
 
-/// Samples processes by DAMON, in turn. What waits for DAMON or for the process is done by a thread of
+/// Sessions of processes with DAMON, in turn. What waits for DAMON or for the process is done by a thread of
 /// its own, which the loop asks from time to time.
 #[derive(Debug)]
-pub struct DamonSampler {
+pub(super) struct Sessions {
     damon: Damon,
     turns: Turns,
     session: Session,
@@ -113,7 +113,7 @@ impl Session {
 /// How long listing, setting up and the end of a window may each take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Default for DamonSampler {
+impl Default for Sessions {
     fn default() -> Self {
         Self {
             damon: Damon::default(),
@@ -125,7 +125,7 @@ impl Default for DamonSampler {
     }
 }
 
-impl DamonSampler {
+impl Sessions {
     /// Starts a window for a process, if it is its turn.
     ///
     /// # Errors

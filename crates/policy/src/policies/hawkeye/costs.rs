@@ -20,7 +20,7 @@ impl Costs {
         let known = self.0.get(&order);
         known.copied().unwrap_or_else(|| {
             let huge = self.0.get(&PageOrder::HUGE).copied();
-            huge.unwrap_or(Self::FIRST) * order.regions() as u32
+            huge.unwrap_or(Self::FIRST) * u32::try_from(order.regions()).unwrap_or(u32::MAX)
         })
     }
 

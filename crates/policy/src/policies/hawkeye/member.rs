@@ -11,6 +11,7 @@ use crate::reason::Reason;
 use crate::sizes::faults::{Evidence, FaultSizeReason};
 use crate::sizes::region::{best_order, saved_share};
 use crate::terms::Terms;
+use crate::whole::usize_of;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -229,7 +230,7 @@ impl Seen<'_> {
             if !first.is_huge() || !aligned {
                 return None;
             }
-            let all = regions.get(at..at + order.regions() as usize)?;
+            let all = regions.get(at..at + usize_of(order.regions()))?;
             let end = first.region.start() + order.bytes() - HUGE_PAGE_BYTES;
             let alike = all.iter().all(|r| r.order == first.order);
             let weight: f64 = all.iter().map(&weight).sum();

@@ -2,9 +2,11 @@
 
 use crate::live::BenchError;
 use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::remote_advice::Insisting;
 use hawkeye_linux::{LinuxError, mappings, pagemap, remote_advice};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionSample};
 use std::ops::Range;
+use std::time::Instant;
 
 /// Pages that were just touched may still be on their way to the LRU list: what is refused once may be
 /// had the next time.
@@ -17,7 +19,14 @@ pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
     for _ in 0..TRIES {
         for region in regions(pid)?.into_iter().filter(|region| !region.is_huge()) {
             // How much was refused is in the result; a process that is gone is an error below.
-            let _ = remote_advice::collapse_insisting(&process, region.region, |_| ());
+            let mut insisting = Insisting::default();
+            loop {
+                let begun = Instant::now();
+                let result = remote_advice::collapse(&process, region.region);
+                if !insisting.again(&result, begun.elapsed()) {
+                    break;
+                }
+            }
         }
     }
     huge_percent(pid)

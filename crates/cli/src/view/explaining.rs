@@ -1,0 +1,277 @@
+//! Why a process, or a region of it, is treated as it is.
+
+use super::{
+    EntryView, Explanation, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState,
+    SampleStatus, Views,
+};
+use hawkeye_manager::{Entry, Event, Journal, Machine, Manager, Pace, SeenSample};
+use hawkeye_policy::access_map::bucket_of;
+use hawkeye_policy::{CoverageSource, ProcessId, PromotionLimits, RegionAddr, RegionSample, Spent};
+use std::time::Duration;
+
+/// Entries of the journal that an explanation shows.
+const LATEST: usize = 10;
+
+impl Views {
+    /// Why a process, or the region at an address of it, is treated as it is.
+    pub fn explain<M: Machine>(
+        &mut self,
+        manager: &mut Manager<M>,
+        pid: u32,
+        address: Option<u64>,
+    ) -> Explanation {
+        let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
+            let why = manager.machine().why_not_managed(pid);
+            return Explanation::NotManaged {
+                pid,
+                why: why.unwrap_or_else(|| format!("process {pid} is not under management")),
+            };
+        };
+        match address {
+            None => Explanation::Process(Box::new(self.explain_process(manager, process))),
+            Some(address) => {
+                let region = RegionAddr::containing(address);
+                Explanation::Region(Box::new(self.explain_region(manager, process, region)))
+            }
+        }
+    }
+
+    fn explain_process<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        process: ProcessId,
+    ) -> ProcessExplanation {
+        let status = self.process(manager, process, pace_of(manager, process));
+        let sample = sample_status(manager, process);
+        let mut kept_by = kept_by(manager, process, &status);
+        match sample {
+            None => kept_by.push("it was not sampled yet".to_owned()),
+            Some(sample) if sample.regions == 0 => {
+                kept_by.push("it has no memory that can become huge".to_owned());
+            }
+            Some(sample) if sample.regions == sample.huge => {
+                kept_by.push("all of it is huge already".to_owned());
+            }
+            Some(sample) if sample.candidates == 0 => kept_by.push(
+                "no region of it was accessed, is under base pages and free to be promoted"
+                    .to_owned(),
+            ),
+            Some(_) => {}
+        }
+        ProcessExplanation {
+            process: status,
+            sample,
+            kept_by,
+            // Its samples are shown above.
+            latest: latest(manager.journal(), |entry| {
+                entry.event.process() == Some(process)
+                    && !matches!(entry.event, Event::Sampled { .. })
+            }),
+        }
+    }
+
+    fn explain_region<M: Machine>(
+        &mut self,
+        manager: &mut Manager<M>,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> RegionExplanation {
+        let excluded = manager.machine_mut().why_excluded(process, region);
+        let manager = &*manager;
+        let journal = manager.journal();
+        let now = manager.machine().now();
+        let seen = manager.last_seen().sample(process);
+        let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
+        let sample = found.map(|(_, sample)| sample);
+        let latest = latest(journal, |entry| {
+            entry.event.process() == Some(process) && entry.event.region() == Some(region)
+        });
+        let mut state = match (excluded, found) {
+            (Some(why), _) => RegionState::Excluded { why },
+            (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
+            (None, None) => RegionState::NotSampled,
+        };
+        if let RegionState::CoolingDown { errno, .. } = &mut state {
+            *errno = refusal(journal, process, region);
+        }
+        // Without access figures `accessed` only repeats what is present.
+        let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
+        let bucket =
+            sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
+        let waiting = manager.policy().explain_region(process, region);
+        let status = self.process(manager, process, pace_of(manager, process));
+        let mut kept_by = kept_by(manager, process, &status);
+        kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
+        RegionExplanation {
+            uptime_s: now.as_secs_f64(),
+            start: region.start(),
+            end: region.end(),
+            age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
+            sample,
+            state,
+            bucket: bucket.map(|sample| bucket_of(sample.accessed)),
+            waiting: waiting.as_ref().map(|it| it.reason.to_string()),
+            ahead: waiting.as_ref().map(|it| it.ahead),
+            kept_by,
+            process: status,
+            latest,
+            remembered_since_s: remembered_since_s(journal),
+        }
+    }
+}
+
+/// What keeps every region of the process from being promoted now.
+fn kept_by<M: Machine>(
+    manager: &Manager<M>,
+    process: ProcessId,
+    status: &ProcessStatus,
+) -> Vec<String> {
+    let now = manager.machine().now();
+    let mut kept_by = Vec::new();
+    if manager.is_paused() {
+        kept_by.push("management is paused (`hawkeye resume` ends that)".to_owned());
+    }
+    if let Some(found) = manager.unanswered().get(process) {
+        kept_by.push(format!(
+            "it does not answer: {} has waited for {:.0} s for a lock that it holds",
+            found.call,
+            found.waited.as_secs_f64()
+        ));
+    }
+    if status.thp_disabled {
+        kept_by.push("it was told PR_SET_THP_DISABLE and can't have huge pages".to_owned());
+    }
+    if let Err(hold) = manager.guard().may_promote(process, 0) {
+        kept_by.push(hold.to_string());
+    }
+    kept_by.extend(manager.policy().explain_process(process));
+    if let (Some(rule), Some(most)) = (status.terms.rule, status.terms.max_huge_bytes) {
+        if !manager.limits().huge.allows(process) {
+            kept_by.push(format!(
+                "its rule allows {} MiB of huge pages, and {} MiB are in use",
+                most >> 20,
+                manager.limits().huge.rule_bytes(rule) >> 20
+            ));
+        }
+    }
+    if let Some(max) = manager.settings().max_promotions {
+        if manager.promoting().budget().spent() >= max {
+            kept_by.push(Spent::Total { max }.to_string());
+        }
+    }
+    if manager.cpu().exhausted(now) {
+        let percent = manager.cpu().percent();
+        kept_by.push(format!(
+            "the manager has used up its CPU budget ({percent} % of one core) for now"
+        ));
+    }
+    if !manager.promoting().backoff().ready(now) {
+        let left = manager.promoting().backoff().ready_at().saturating_sub(now);
+        kept_by.push(format!(
+            "calls into processes took long or no huge page could be had: promotion pauses {:.1} s more",
+            left.as_secs_f64()
+        ));
+    }
+    kept_by
+}
+
+/// How a region stands, by the last sample of its process and what happened since.
+pub(super) fn state_of(
+    limits: &PromotionLimits,
+    seen: &SeenSample,
+    sample: &RegionSample,
+    now: Duration,
+) -> RegionState {
+    let (process, region) = (seen.sample.process, sample.region);
+    if seen.is_huge(sample) {
+        RegionState::Huge
+    } else if !limits.recovered.may_promote(process, region) {
+        RegionState::Recovered
+    } else if let Some(until) = limits.cooldown.until(process, region, now) {
+        RegionState::CoolingDown {
+            remaining_s: (until - now).as_secs_f64(),
+            errno: None,
+        }
+    } else if let Some((pages, until)) = limits.shared.passed_over(process, region, now) {
+        RegionState::Shared {
+            pages,
+            remaining_s: (until - now).as_secs_f64(),
+        }
+    } else if sample.accessed > 0 {
+        RegionState::Candidate
+    } else {
+        RegionState::NotAccessed
+    }
+}
+
+fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option<SampleStatus> {
+    let now = manager.machine().now();
+    let seen = manager.last_seen().sample(process)?;
+    let SeenSample { at, sample, .. } = seen;
+    let mut status = SampleStatus {
+        age_s: now.saturating_sub(*at).as_secs_f64(),
+        source: sample.source,
+        accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
+        regions: sample.regions.len() as u64,
+        huge: 0,
+        candidates: 0,
+        cooling_down: 0,
+        shared: 0,
+        recovered: 0,
+        not_accessed: 0,
+    };
+    for region in &sample.regions {
+        let count = match state_of(manager.limits(), seen, region, now) {
+            RegionState::Huge => &mut status.huge,
+            RegionState::Candidate => &mut status.candidates,
+            RegionState::CoolingDown { .. } => &mut status.cooling_down,
+            RegionState::Shared { .. } => &mut status.shared,
+            RegionState::Recovered => &mut status.recovered,
+            _ => &mut status.not_accessed,
+        };
+        *count += 1;
+    }
+    Some(status)
+}
+
+/// The last entries of this kind, oldest first.
+fn latest(journal: &Journal, kind: impl Fn(&Entry) -> bool) -> Vec<EntryView> {
+    let newest_first = journal.entries().rev().filter(|entry| kind(entry));
+    let mut latest: Vec<EntryView> = newest_first
+        .take(LATEST)
+        .map(|entry| EntryView {
+            at_s: entry.at.as_secs_f64(),
+            region: entry.event.region().map(RegionAddr::start),
+            text: entry.event.to_string(),
+        })
+        .collect();
+    latest.reverse();
+    latest
+}
+
+/// Why the kernel refused a region the last time, by the error's name.
+fn refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
+    let mut newest_first = journal.entries().rev();
+    newest_first.find_map(|entry| match entry.event {
+        Event::Refused {
+            process: whose,
+            region: which,
+            errno,
+            ..
+        } if whose == process && which == region => Some(errno.to_string()),
+        _ => None,
+    })
+}
+
+/// Since when the journal has everything.
+fn remembered_since_s(journal: &Journal) -> f64 {
+    let kept = journal.entries().len() as u64;
+    let oldest = journal.entries().next();
+    let oldest = oldest.filter(|_| kept < journal.written());
+    oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
+}
+
+fn pace_of<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Pace {
+    let (_, mut each) = manager.journal().pace(manager.machine().now());
+    each.remove(&process).unwrap_or_default()
+}

@@ -1,0 +1,230 @@
+//! How management stands.
+
+use super::columns::columns;
+use super::explaining::state_of;
+use super::{
+    Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals, Strip,
+};
+use hawkeye_manager::{Event, Machine, Manager, Pace};
+use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Shows how a manager stands, and why.
+#[derive(Default)]
+pub struct Views {
+    gains: HashMap<ProcessId, Gain>,
+}
+
+/// What promoting everything that may be promoted would save a process.
+struct Gain {
+    reckoned_at: Duration,
+    sampled_at: Duration,
+    percent: Option<f64>,
+}
+
+impl Gain {
+    /// What is reckoned up once holds for so long: anybody may ask, and large processes have 100,000
+    /// regions to visit.
+    const HOLDS: Duration = Duration::from_secs(10);
+
+    /// Whether it holds `now`, for the sample of that time.
+    fn holds(&self, sampled_at: Duration, now: Duration) -> bool {
+        self.sampled_at == sampled_at && now.saturating_sub(self.reckoned_at) < Self::HOLDS
+    }
+}
+
+impl Views {
+    /// How management stands.
+    pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> Status {
+        let now = manager.machine().now();
+        let seen = manager.last_seen();
+        self.gains
+            .retain(|process, _| seen.sample(*process).is_some());
+        let mut largest = manager.processes().to_vec();
+        let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
+        largest.sort_by_key(|process| Reverse(rss(*process)));
+        largest.truncate(Status::MOST_PROCESSES);
+        let (pace, each) = manager.journal().pace(now);
+        let status = |process: &ProcessId| {
+            let pace = each.get(process).copied().unwrap_or_default();
+            self.process(manager, *process, pace)
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            policy: manager.policy().name().to_owned(),
+            uptime_s: now.as_secs_f64(),
+            paused: manager.is_paused(),
+            held: manager.held().map(ToString::to_string),
+            memory: memory(manager),
+            manager_cpu_percent: manager.cpu().used_percent(now),
+            longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
+            totals: totals(manager),
+            pace,
+            managed: manager.processes().len(),
+            not_answering: manager.unanswered().len(),
+            processes: largest.iter().map(status).collect(),
+            latest: decisions(manager),
+        }
+    }
+
+    /// One process, with the pace of what is done to it.
+    pub(super) fn process<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        process: ProcessId,
+        pace: Pace,
+    ) -> ProcessStatus {
+        let who = manager.machine().describe(process);
+        let seen = manager.last_seen();
+        let footprint = seen.footprint(process).unwrap_or_default();
+        let sample = seen.sample(process).map(|seen| &seen.sample);
+        let done = manager.journal().process(process).cloned();
+        let done = done.unwrap_or_default();
+        let unanswered = manager.unanswered().get(process);
+        ProcessStatus {
+            pid: process.pid,
+            name: who.name,
+            user: who.user,
+            uid: who.uid,
+            cgroup: who.cgroup,
+            unit: who.unit,
+            rss_bytes: footprint.rss_bytes,
+            huge_bytes: footprint.huge_bytes,
+            overhead: sample.and_then(|sample| sample.overhead),
+            gain_percent: self.gain_percent(manager, process),
+            bloat_bytes: seen.empty_bytes(process),
+            cpu_cores: sample.map(|sample| sample.cpu_cores),
+            promoted: done.promoted,
+            split: done.split,
+            recovered_bytes: done.recovered_bytes,
+            pace,
+            refused: done.refused,
+            last_reason: done.last_reason.map(|reason| reason.to_string()),
+            terms: sample.map(|sample| sample.terms).unwrap_or_default(),
+            not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
+            thp_disabled: who.thp_disabled,
+            refused_bytes: who.refused_bytes,
+        }
+    }
+
+    /// What promoting everything that may be promoted would save, as of a few seconds ago.
+    fn gain_percent<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        process: ProcessId,
+    ) -> Option<f64> {
+        let seen = manager.last_seen().sample(process)?;
+        let now = manager.machine().now();
+        let known = self.gains.get(&process);
+        if let Some(gain) = known.filter(|gain| gain.holds(seen.at, now)) {
+            return gain.percent;
+        }
+        let promotable = |region: &RegionSample| {
+            state_of(manager.limits(), seen, region, now) == RegionState::Candidate
+        };
+        let gain = Gain {
+            reckoned_at: now,
+            sampled_at: seen.at,
+            percent: expected_gain_percent(&seen.sample, promotable),
+        };
+        let percent = gain.percent;
+        self.gains.insert(process, gain);
+        percent
+    }
+}
+
+/// The address space of a process in so many columns at the most; `None` where it is not managed.
+pub fn strip<M: Machine>(manager: &Manager<M>, pid: u32, most_columns: u16) -> Option<Strip> {
+    let process = *manager.processes().iter().find(|p| p.pid == pid)?;
+    let seen = manager.last_seen().sample(process);
+    let now = manager.machine().now();
+    let most = most_columns.clamp(1, Strip::MOST_COLUMNS);
+    Some(Strip {
+        pid,
+        uid: manager.machine().describe(process).uid,
+        age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
+        source: seen.map(|seen| seen.sample.source),
+        columns: seen.map_or_else(Vec::new, |seen| {
+            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
+            columns(&seen.sample.regions, usize::from(most), state)
+        }),
+    })
+}
+
+/// What was decided lately, oldest first.
+fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<Decision> {
+    let newest_first = manager.journal().entries().rev();
+    let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
+    let mut latest: Vec<Decision> = decided
+        .take(Status::MOST_DECISIONS)
+        .map(|entry| {
+            let process = entry.event.process();
+            let name = process.map(|process| manager.machine().describe(process).name);
+            Decision {
+                at_s: entry.at.as_secs_f64(),
+                pid: process.map(|process| process.pid),
+                name: name.filter(|name| !name.is_empty()),
+                text: entry.event.to_string(),
+            }
+        })
+        .collect();
+    latest.reverse();
+    latest
+}
+
+fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
+    let memory = manager.memory()?;
+    let groups = memory.groups.iter().map(|group| GroupStatus {
+        name: group.name.clone(),
+        used_bytes: group.usage.used_bytes,
+        total_bytes: group.usage.total_bytes,
+        pressure_percent: group.pressure_percent,
+        processes: group.members.len(),
+    });
+    let watermarks = manager.settings().watermarks;
+    Some(MemoryStatus {
+        used_bytes: memory.machine.used_bytes,
+        total_bytes: memory.machine.total_bytes,
+        high_percent: watermarks.high_percent(),
+        low_percent: watermarks.low_percent(),
+        recovering: manager.guard().is_recovering(),
+        pressure_percent: memory.pressure_percent,
+        fmfi: memory.fmfi,
+        groups: groups.collect(),
+    })
+}
+
+fn totals<M: Machine>(manager: &Manager<M>) -> StatusTotals {
+    let totals = manager.journal().totals();
+    let errors = totals.errors.iter();
+    StatusTotals {
+        promoted: totals.promoted,
+        split: totals.split,
+        recovered_bytes: totals.recovered_bytes,
+        scanned: totals.scanned,
+        freed: totals.freed,
+        shared: totals.shared,
+        samples: totals.samples,
+        errors: errors.map(|(name, n)| (name.to_string(), *n)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gained_is_reckoned_up_every_few_seconds_and_anew_for_a_new_sample() {
+        let at = Duration::from_secs;
+        let gain = Gain {
+            reckoned_at: at(2),
+            sampled_at: at(1),
+            percent: Some(10.0),
+        };
+        assert!(gain.holds(at(1), at(11)));
+        assert!(!gain.holds(at(1), at(12)));
+        assert!(!gain.holds(at(3), at(3)), "a new sample");
+    }
+}

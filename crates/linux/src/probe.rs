@@ -1,0 +1,80 @@
+//! What this kernel lets a manager do: facts first, then a decision, then the reasons.
+//!
+//! [`facts`] tries every primitive on a throw-away child; [`mod@decide`] is pure and turns facts into
+//! capabilities, each with how it was checked, what is lost without it and what would bring it;
+//! [`means`] sets up what was chosen.
+
+pub mod checked;
+pub mod decide;
+pub mod facts;
+pub mod host;
+pub mod prezeroing;
+pub mod small_pages;
+mod throw_away;
+pub mod touch_costs;
+
+pub use checked::Checked;
+pub use decide::{Capability, Decision, decide};
+pub use facts::{Extent, Facts, PageMark, gather};
+
+use crate::error::LinuxError;
+use crate::live::Means;
+use crate::page_tables::PageTables;
+use crate::sampler::{AccessBits, Seeing};
+use crate::test_costs;
+use decide::SamplerKind;
+use std::time::Duration;
+
+/// The decision, but for the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
+/// `population`. For tests.
+///
+/// # Errors
+/// It names none of them, or one that was not seen to work.
+/// What `HAWKEYE_TEST_COSTS` names is not costs.
+pub fn choose(facts: &Facts) -> Result<Decision, LinuxError> {
+    let mut decision = by_sampler(facts)?;
+    let given = test_costs::given()?.and_then(|costs| costs.first_touch_ns);
+    if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
+        decision.first_touch_cost = Duration::from_nanos(ns);
+    }
+    Ok(decision)
+}
+
+fn by_sampler(facts: &Facts) -> Result<Decision, LinuxError> {
+    let Some(asked) = asked_sampler() else {
+        return Ok(decide(facts));
+    };
+    match SamplerKind::by_name(&asked) {
+        Some(kind) => decide::decide_with(kind, facts),
+        None => Err(LinuxError::Sampler {
+            asked,
+            why: "the samplers are access-bits, damon and population".into(),
+        }),
+    }
+}
+
+fn asked_sampler() -> Option<String> {
+    let asked = std::env::var_os("HAWKEYE_SAMPLER")?;
+    Some(asked.to_string_lossy().into_owned())
+}
+
+/// Sets up what the decision chose.
+///
+/// # Errors
+/// What worked a moment ago when it was tried does not any more.
+pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
+    Ok(Means {
+        sampler: match decision.sampler {
+            SamplerKind::AccessBits => Seeing::AccessBits(Box::new(AccessBits {
+                tables: PageTables::load()?,
+                walk_costs: None,
+                counters: None,
+                first_touch_cost: decision.first_touch_cost,
+            })),
+            SamplerKind::Damon => Seeing::Damon,
+            SamplerKind::Population => Seeing::Population,
+        },
+        recovery: decision.recovery,
+        first_touch_cost: decision.first_touch_cost,
+    })
+}

@@ -1,0 +1,206 @@
+//! What was last seen of each process, and what was done to it since.
+
+use crate::machine::Footprint;
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, Event, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr,
+    RegionSample,
+};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The last sample of each process, its size, and what is known of empty memory in it: bounded.
+pub struct LastSeen {
+    footprints: HashMap<ProcessId, Footprint>,
+    samples: HashMap<ProcessId, SeenSample>,
+    /// Base pages of huge pages that were empty when last seen.
+    empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
+    empty_regions: usize,
+    /// Regions in all samples together are kept up to this many.
+    most_regions: usize,
+}
+
+/// The last sample of a process.
+pub struct SeenSample {
+    /// When its window ended.
+    pub at: Duration,
+    /// What was seen.
+    pub sample: ProcessSample,
+    /// Regions that were promoted (true) or split since.
+    changed: HashMap<RegionAddr, bool>,
+}
+
+impl SeenSample {
+    /// Whether the region is huge now, as far as that is known.
+    pub fn is_huge(&self, region: &RegionSample) -> bool {
+        let since = self.changed.get(&region.region).copied();
+        since.unwrap_or(region.is_huge())
+    }
+
+    /// What was found in a region.
+    pub fn region(&self, region: RegionAddr) -> Option<&RegionSample> {
+        let regions = &self.sample.regions;
+        let index = regions.binary_search_by_key(&region, |sample| sample.region);
+        regions.get(index.ok()?)
+    }
+}
+
+impl Default for LastSeen {
+    fn default() -> Self {
+        Self::holding(Self::MOST_REGIONS)
+    }
+}
+
+impl LastSeen {
+    /// 512 GiB of memory, for 10 MiB of our own.
+    const MOST_REGIONS: usize = 256 << 10;
+
+    fn holding(most_regions: usize) -> Self {
+        Self {
+            footprints: HashMap::new(),
+            samples: HashMap::new(),
+            empty: HashMap::new(),
+            empty_regions: 0,
+            most_regions,
+        }
+    }
+
+    /// Takes in what happened.
+    pub(super) fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Promoted {
+                process,
+                region,
+                order,
+                effect,
+                ..
+            } if order >= PageOrder::HUGE => {
+                self.change(process, region, true);
+                self.set_empty(process, region, effect.added_pages);
+            }
+            Event::Recovered {
+                process, region, ..
+            } => {
+                self.change(process, region, false);
+                self.set_empty(process, region, 0);
+            }
+            Event::Searched {
+                process,
+                region,
+                zero_pages,
+            } => self.set_empty(process, region, zero_pages),
+            Event::Measured {
+                process,
+                rss_bytes,
+                huge_bytes,
+            } => {
+                let footprint = Footprint {
+                    rss_bytes,
+                    huge_bytes,
+                };
+                self.footprints.insert(process, footprint);
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets the processes for which `there` is false.
+    pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
+        self.footprints.retain(|process, _| there(*process));
+        self.samples.retain(|process, _| there(*process));
+        self.empty.retain(|process, _| there(*process));
+        self.count_empty();
+    }
+
+    fn change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
+        if let Some(seen) = self.samples.get_mut(&process) {
+            seen.changed.insert(region, huge);
+        }
+    }
+
+    fn set_empty(&mut self, process: ProcessId, region: RegionAddr, pages: u16) {
+        let full = self.empty_regions >= self.most_regions;
+        let regions = self.empty.entry(process).or_default();
+        let before = regions.len();
+        if pages == 0 {
+            regions.remove(&region);
+        } else if !full || regions.contains_key(&region) {
+            regions.insert(region, pages);
+        }
+        self.empty_regions = self.empty_regions + regions.len() - before;
+    }
+
+    fn count_empty(&mut self) {
+        self.empty.retain(|_, regions| !regions.is_empty());
+        self.empty_regions = self.empty.values().map(HashMap::len).sum();
+    }
+
+    /// Memory under huge pages of a process that is known to have been empty, in bytes.
+    pub fn empty_bytes(&self, process: ProcessId) -> u64 {
+        let regions = self.empty.get(&process);
+        let pages = regions.into_iter().flat_map(HashMap::values);
+        pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()
+    }
+
+    /// Resident and huge memory of a process, as last looked at.
+    pub fn footprint(&self, process: ProcessId) -> Option<Footprint> {
+        self.footprints.get(&process).copied()
+    }
+
+    /// Resident and huge memory of each process, as last looked at, in order of process.
+    pub fn footprints(&self) -> Vec<(ProcessId, Footprint)> {
+        let seen = self.footprints.iter();
+        let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
+        seen.sort_by_key(|(process, _)| *process);
+        seen
+    }
+
+    /// The last sample of a process.
+    pub fn sample(&self, process: ProcessId) -> Option<&SeenSample> {
+        self.samples.get(&process)
+    }
+
+    /// The samples of windows that ended after `then` and are still kept, in order of time, within it by process.
+    pub fn samples_after(&self, then: Duration) -> Vec<(Duration, &ProcessSample)> {
+        let newer = self.samples.values().filter(|seen| seen.at > then);
+        let mut newer: Vec<_> = newer.map(|seen| (seen.at, &seen.sample)).collect();
+        newer.sort_by_key(|(at, sample)| (*at, sample.process));
+        newer
+    }
+
+    /// Keeps what was sampled, in place of the samples before it. Where that is too much, the
+    /// oldest samples go, then the largest.
+    pub(super) fn keep(&mut self, observation: Observation) {
+        let at = observation.at;
+        for sample in observation.processes {
+            let process = sample.process;
+            let seen = SeenSample {
+                at,
+                sample,
+                changed: HashMap::new(),
+            };
+            if let Some(empty) = self.empty.get_mut(&process) {
+                // Others split as well: the program itself, and the kernel.
+                empty.retain(|region, _| seen.region(*region).is_some_and(RegionSample::is_huge));
+            }
+            self.samples.insert(process, seen);
+        }
+        self.count_empty();
+        let regions = |seen: &SeenSample| seen.sample.regions.len();
+        let mut kept: usize = self.samples.values().map(regions).sum();
+        while kept > self.most_regions {
+            let first_to_go = self
+                .samples
+                .iter()
+                .min_by_key(|(_, seen)| (seen.at, Reverse(regions(seen))))
+                .map(|(process, _)| *process);
+            let Some(gone) = first_to_go.and_then(|process| self.samples.remove(&process)) else {
+                break;
+            };
+            kept -= regions(&gone);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

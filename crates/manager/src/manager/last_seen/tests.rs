@@ -1,0 +1,123 @@
+use super::*;
+use hawkeye_policy::{CoverageSource, OutsideRegions, PromotionEffect, Reason, Terms};
+
+fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
+    let sample = |pid, regions| ProcessSample {
+        outside: OutsideRegions::default(),
+        faults: None,
+        process: ProcessId {
+            pid,
+            start_ticks: 1,
+        },
+        source: CoverageSource::AccessBits,
+        regions: vec![
+            RegionSample {
+                present: 1,
+                accessed: 1,
+                runs: 1,
+                ..RegionSample::untouched(RegionAddr::containing(0))
+            };
+            regions
+        ],
+        first_touches: 0,
+        overhead: None,
+        walks_seen: 1.0,
+        cpu_cores: 1.0,
+        age: Duration::MAX,
+        terms: Terms::default(),
+    };
+    Observation {
+        at: Duration::from_secs(at_s),
+        processes: sizes.iter().map(|(pid, n)| sample(*pid, *n)).collect(),
+        ..Observation::default()
+    }
+}
+
+fn promoted(process: ProcessId, region: RegionAddr, added_pages: u16) -> Event {
+    Event::Promoted {
+        process,
+        region,
+        order: PageOrder::HUGE,
+        reason: Reason::new("a test"),
+        took: Duration::ZERO,
+        effect: PromotionEffect {
+            added_pages,
+            ..PromotionEffect::default()
+        },
+    }
+}
+
+fn searched(process: ProcessId, region: RegionAddr, zero_pages: u16) -> Event {
+    Event::Searched {
+        process,
+        region,
+        zero_pages,
+    }
+}
+
+fn split(process: ProcessId, region: RegionAddr) -> Event {
+    Event::Recovered {
+        process,
+        region,
+        reason: Reason::new("a test"),
+        bytes: 0,
+        took: Duration::ZERO,
+        searched_for: Duration::ZERO,
+    }
+}
+
+fn kept(last_seen: &LastSeen) -> Vec<u32> {
+    let mut pids: Vec<u32> = last_seen.samples.keys().map(|p| p.pid).collect();
+    pids.sort_unstable();
+    pids
+}
+
+#[test]
+fn samples_stay_bounded_the_oldest_go_then_the_largest() {
+    let mut last_seen = LastSeen::holding(100);
+    last_seen.keep(sampled(1, &[(1, 40), (2, 30)]));
+    last_seen.keep(sampled(2, &[(3, 40)]));
+    assert_eq!(kept(&last_seen), [2, 3]);
+    last_seen.keep(sampled(3, &[(2, 101)]));
+    assert!(
+        kept(&last_seen).is_empty(),
+        "what can't be kept takes no room"
+    );
+    last_seen.keep(sampled(4, &[(4, 80), (5, 30)]));
+    assert_eq!(kept(&last_seen), [5]);
+    last_seen.retain_processes(|_| false);
+    assert!(kept(&last_seen).is_empty());
+}
+
+#[test]
+fn what_was_empty_counts_until_it_is_split_by_whomever() {
+    let mut last_seen = LastSeen::holding(2);
+    let process = |pid| ProcessId {
+        pid,
+        start_ticks: 1,
+    };
+    let region = |index: u64| RegionAddr::containing(index << 21);
+    last_seen.keep(sampled(1, &[(1, 1)]));
+    last_seen.apply(&promoted(process(1), region(0), 12));
+    assert_eq!(last_seen.empty_bytes(process(1)), 12 * BASE_PAGE_BYTES);
+    assert!(
+        last_seen.samples[&process(1)].is_huge(&last_seen.samples[&process(1)].sample.regions[0])
+    );
+    // Searched since: as many are empty now.
+    last_seen.apply(&searched(process(1), region(0), 5));
+    assert_eq!(last_seen.empty_bytes(process(1)), 5 * BASE_PAGE_BYTES);
+    last_seen.apply(&split(process(1), region(0)));
+    assert_eq!(last_seen.empty_bytes(process(1)), 0);
+    // What the kernel has split by itself shows in the next sample.
+    last_seen.apply(&promoted(process(1), region(0), 12));
+    last_seen.keep(sampled(2, &[(1, 1)]));
+    assert_eq!(last_seen.empty_bytes(process(1)), 0);
+    // It stays bounded.
+    for index in 0..5 {
+        last_seen.apply(&searched(process(2), region(index), 1));
+    }
+    assert_eq!(last_seen.empty_bytes(process(2)), 2 * BASE_PAGE_BYTES);
+    last_seen.retain_processes(|_| false);
+    last_seen.apply(&searched(process(3), region(0), 1));
+    assert_eq!(last_seen.empty_bytes(process(3)), BASE_PAGE_BYTES);
+}

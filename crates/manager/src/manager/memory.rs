@@ -1,0 +1,152 @@
+//! How much memory is left, and what follows from it.
+
+use super::Manager;
+use crate::machine::Machine;
+use hawkeye_policy::whole::i64_of;
+use hawkeye_policy::{Event, Hold, MemoryGuard, MemoryState, ProcessId};
+use std::mem::discriminant;
+use std::time::Duration;
+
+/// Memory, as last read and reckoned on since.
+pub(super) struct MemoryWatch {
+    guard: MemoryGuard,
+    state: Option<MemoryState>,
+    held: Option<Hold>,
+}
+
+impl MemoryWatch {
+    pub(super) fn new(guard: MemoryGuard) -> Self {
+        Self {
+            guard,
+            state: None,
+            held: None,
+        }
+    }
+
+    /// What decides on promotion and recovery.
+    pub(super) fn guard(&self) -> &MemoryGuard {
+        &self.guard
+    }
+
+    pub(super) fn guard_mut(&mut self) -> &mut MemoryGuard {
+        &mut self.guard
+    }
+
+    /// How much there is, and in use; `None` where it couldn't be read.
+    pub(super) fn state(&self) -> Option<&MemoryState> {
+        self.state.as_ref()
+    }
+
+    /// Why nothing is promoted at the moment, if so.
+    pub(super) fn held(&self) -> Option<&Hold> {
+        self.held.as_ref()
+    }
+
+    /// Takes in what happened: hundreds of regions are promoted or split between two looks.
+    pub(super) fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Promoted {
+                process, effect, ..
+            } => self.account(process, i64_of(effect.taken_bytes)),
+            Event::Recovered {
+                process,
+                bytes,
+                took,
+                searched_for,
+                ..
+            } => {
+                self.account(process, -i64_of(bytes));
+                self.guard.note_recovered(bytes, searched_for + took);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reckons with what was taken from memory, or given back (below 0), until it is next looked at.
+    pub(super) fn account(&mut self, process: ProcessId, taken_bytes: i64) {
+        let Some(memory) = &mut self.state else {
+            return;
+        };
+        let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
+        change(&mut memory.machine.used_bytes);
+        for group in &mut memory.groups {
+            if group.members.contains(&process) {
+                change(&mut group.usage.used_bytes);
+            }
+        }
+        self.guard.account(process, taken_bytes);
+        self.held = self.guard.held();
+    }
+
+    /// Takes in what was read, if it could be. Whether promotion begins or ends to be held, or is
+    /// held for another reason: the figures in a reason change all the time.
+    fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
+        let held = match &read {
+            Some(state) => self.guard.assess(now, state).promotion.err(),
+            None => {
+                self.guard.lose_sight();
+                Some(Hold::Unknown)
+            }
+        };
+        self.state = read;
+        let changed = held.as_ref().map(discriminant) != self.held.as_ref().map(discriminant);
+        self.held = held;
+        changed
+    }
+}
+
+impl<M: Machine> Manager<M> {
+    /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.
+    pub(super) fn allow_fill(&mut self) {
+        for &process in &self.processes {
+            let room = if self.paused {
+                0
+            } else {
+                self.memory.guard.room_bytes(process)
+            };
+            self.machine.allow_fill(process, room);
+        }
+    }
+
+    /// Reads how much memory is left.
+    pub(super) fn assess_memory(&mut self, now: Duration) {
+        let read = self.machine.memory();
+        if let Err(error) = &read {
+            self.trouble(now, error);
+        }
+        if self.memory.assess(now, read.ok()) {
+            let hold = self.memory.held.clone();
+            self.tell(now, Event::Held { hold });
+        }
+        self.choose_fault_sizes(now);
+    }
+
+    /// Looks in between at what could be full before the next look. A group that has vanished is
+    /// left to that.
+    pub(super) fn look_closely(&mut self, now: Duration) {
+        let due = self.memory.guard.due(now);
+        if due.is_empty() {
+            return;
+        }
+        let before = self.machine.own_costs().cpu;
+        for scope in due {
+            match self.machine.memory_use(&scope) {
+                Ok(usage) => self.memory.guard.note_use(now, &scope, usage),
+                Err(_) => {
+                    self.looking.hasten(now);
+                    break;
+                }
+            }
+        }
+        let cost = self.machine.own_costs().cpu.saturating_sub(before);
+        self.memory.guard.note_look_cost(cost);
+        self.memory.held = self.memory.guard.held();
+        self.choose_fault_sizes(now);
+        // Not everything was looked at: for the rest, what was filled since counts.
+        for process in self.processes.clone() {
+            let filled_bytes = self.machine.take_filled(process);
+            self.memory.account(process, i64_of(filled_bytes));
+        }
+        self.allow_fill();
+    }
+}

@@ -1,0 +1,61 @@
+//! When programs are looked at.
+
+use hawkeye_manager::{Event, Manager, Settings};
+use hawkeye_test_support::machine::{ProgramSpec, ScriptedMachine};
+use hawkeye_test_support::managing::*;
+use std::time::Duration;
+
+fn looked(manager: &Manager<ScriptedMachine>) -> Vec<Duration> {
+    let entries = manager.journal().entries();
+    let sampled = entries.filter(|entry| matches!(entry.event, Event::Sampled { .. }));
+    sampled.map(|entry| entry.at).collect()
+}
+
+/// Of one whose accesses to base pages need a walk only so often.
+fn managed(walk_share: f64, end: Duration) -> Result<Manager<ScriptedMachine>, Failed> {
+    let mut machine = machine(16 * GIB);
+    machine.start(ProgramSpec {
+        walk_share,
+        ..program(&[base(0, 64, 1.0)])
+    });
+    let settings = Settings {
+        period: s(30.0),
+        window: s(0.5),
+        ..Settings::default()
+    };
+    let mut manager = manage(machine, "hawkeye", settings)?;
+    run(&mut manager, end);
+    Ok(manager)
+}
+
+#[test]
+fn a_program_that_was_there_before_is_looked_at_at_once() -> Outcome {
+    let looked = looked(&managed(1.0, s(5.0))?);
+    assert!(looked[0] <= s(0.7), "{looked:?}");
+    Ok(())
+}
+
+/// What is promoted pays for another look at once; where that finds nothing the next one is a period after it.
+#[test]
+fn where_promotions_pay_for_the_next_look_it_is_not_put_off() -> Outcome {
+    let manager = managed(1.0, s(60.0))?;
+    let (looked, promoted) = (looked(&manager), promoted(&manager));
+    let soon = looked.windows(2).map(|pair| {
+        let found = promoted
+            .iter()
+            .any(|(at, ..)| (pair[0]..pair[1]).contains(at));
+        assert_eq!(pair[1] - pair[0] < s(4.0), found, "{looked:?} {promoted:?}");
+        found
+    });
+    let soon: Vec<bool> = soon.collect();
+    assert!(soon.contains(&true) && soon.contains(&false), "{looked:?}");
+    Ok(())
+}
+
+/// No page walk is spared, so that nothing is promoted.
+#[test]
+fn where_nothing_is_found_the_period_stands() -> Outcome {
+    let looked = looked(&managed(0.0, s(25.0))?);
+    assert_eq!(looked.len(), 1, "{looked:?}");
+    Ok(())
+}

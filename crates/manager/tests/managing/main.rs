@@ -1,0 +1,13 @@
+//! The manager's loop on a machine by script.
+
+mod budgets;
+mod ingens;
+mod kept_limits;
+mod looks;
+mod memory;
+mod order;
+mod overhead;
+mod repeat;
+mod rules;
+mod shared;
+mod trouble;

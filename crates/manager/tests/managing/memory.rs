@@ -1,0 +1,283 @@
+//! Watermarks, pressure, groups and recovery.
+
+use hawkeye_manager::{Machine, Settings};
+use hawkeye_policy::{Errno, RegionAddr, policies};
+use hawkeye_test_support::machine::{Change, ProgramSpec};
+use hawkeye_test_support::managing::*;
+use std::collections::HashSet;
+
+#[test]
+fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Outcome {
+    for policy in policies::names() {
+        // 712 of 809 MiB are in use: 88 %.
+        let total = 809 * MIB;
+        let mut machine = machine(total);
+        machine.start(program(&[bloated(0, 256, 10.0), base(300, 100, 90.0)]));
+        let mut manager = manage(machine, policy, often())?;
+        let mut below_low_at = None;
+        run_watching(&mut manager, s(60.0), |manager| {
+            let machine = manager.machine();
+            if machine.used_bytes() * 100 < total * 70 {
+                below_low_at = below_low_at.or(Some(machine.now()));
+            }
+        });
+        let recovered = recovered(&manager);
+        // 412 pages of each are free: 91 make 70 % of 88 %; the batch may finish what it began.
+        assert!(
+            (90..100).contains(&recovered.len()),
+            "{policy}: {}",
+            recovered.len()
+        );
+        let promoted = promoted(&manager);
+        assert!(
+            promoted
+                .iter()
+                .all(|(at, ..)| below_low_at.is_some_and(|low| *at >= low))
+        );
+        let split: HashSet<RegionAddr> = recovered.iter().map(|(.., r)| *r).collect();
+        assert!(
+            promoted.iter().all(|(.., r)| !split.contains(r)),
+            "{policy}"
+        );
+        assert_eq!(promoted.is_empty(), policy == "none");
+        let bytes = manager.journal().totals().recovered_bytes;
+        assert_eq!(bytes, recovered.len() as u64 * 412 * 4096);
+    }
+    Ok(())
+}
+
+#[test]
+fn who_only_measures_looks_and_does_nothing_however_short_memory_is() -> Outcome {
+    // 88 % are in use, as above, or a few.
+    for total in [809 * MIB, 8 * GIB] {
+        let mut machine = machine(total);
+        machine.start(program(&[bloated(0, 256, 10.0), base(300, 100, 90.0)]));
+        let settings = Settings {
+            measure_only: true,
+            ..often()
+        };
+        let mut manager = manage(machine, "hawkeye-g", settings)?;
+        run(&mut manager, s(60.0));
+        let totals = manager.journal().totals();
+        assert!(totals.samples >= 8, "{totals:?}");
+        assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
+        assert_eq!(manager.last_seen().footprints()[0].1.huge_bytes, 512 * MIB);
+    }
+    Ok(())
+}
+
+/// Regions that are all there take no memory when they are promoted: the papers' kernels don't hold them back.
+#[test]
+fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() -> Outcome {
+    for hold_full in [true, false] {
+        // 400 of 440 MiB are in use.
+        let mut machine = machine(440 * MIB);
+        machine.start(program(&[base(0, 100, 90.0), base(300, 100, 90.0)]));
+        let settings = Settings {
+            hold_full,
+            ..often()
+        };
+        let mut manager = manage(machine, "hawkeye-g", settings)?;
+        run(&mut manager, s(30.0));
+        let count = promoted(&manager).len();
+        assert_eq!(count, if hold_full { 0 } else { 200 });
+    }
+    Ok(())
+}
+
+#[test]
+fn recovered_regions_are_promoted_again_once_populated_and_used() -> Outcome {
+    let mut machine = machine(4 * GIB);
+    let process = machine.start(program(&[bloated(0, 64, 1.0)]));
+    let other = |bytes| Change::OtherMemory { bytes };
+    machine.schedule(s(12.0), other(7 * GIB / 2));
+    machine.schedule(s(40.0), other(0));
+    let (part, pages) = (0, 480);
+    machine.schedule(
+        s(140.0),
+        Change::Use {
+            process,
+            part,
+            pages,
+        },
+    );
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(40.0));
+    assert_eq!(recovered(&manager).len(), 64);
+    assert_eq!(rss(&manager, process), 64 * 100 * 4096);
+    run(&mut manager, s(140.0));
+    assert_eq!(promoted(&manager), []);
+    run(&mut manager, s(200.0));
+    assert_eq!(promoted(&manager).len(), 64);
+    assert_eq!(rss(&manager, process), 128 * MIB);
+    Ok(())
+}
+
+#[test]
+fn well_used_huge_pages_are_not_split() -> Outcome {
+    let mut machine = machine(100 * MIB);
+    let full = hawkeye_test_support::machine::Part {
+        used_pages: 449,
+        ..bloated(0, 45, 1.0)
+    };
+    let process = machine.start(program(&[full]));
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(90.0));
+    assert_eq!(recovered(&manager), []);
+    assert_eq!(huge(&manager, process), 90 * MIB);
+    assert!(manager.journal().totals().scanned >= 45);
+    Ok(())
+}
+
+#[test]
+fn what_somebody_held_on_to_is_recovered_soon_after() -> Outcome {
+    // All of it is too little to be below the low watermark.
+    let mut machine = machine(240 * MIB);
+    machine.start(program(&[bloated(0, 10, 10.0), base(300, 100, 90.0)]));
+    let refused = Change::FailRecoveries {
+        count: 3,
+        errno: Errno::EBUSY,
+    };
+    machine.schedule(s(0.0), refused);
+    let mut manager = manage(machine, "none", often())?;
+    // What is not worth it rests for a minute.
+    run(&mut manager, s(20.0));
+    let totals = manager.journal().totals();
+    assert_eq!(
+        (totals.split, totals.errors.get(&Errno::EBUSY)),
+        (10, Some(&3))
+    );
+    assert_eq!(totals.scanned, 13);
+    Ok(())
+}
+
+#[test]
+fn pressure_holds_promotion() -> Outcome {
+    let mut machine = machine(16 * GIB);
+    machine.start(program(&[base(0, 32, 1.0)]));
+    let pressure = |percent| Change::Pressure { percent };
+    machine.schedule(s(0.0), pressure(10.5));
+    machine.schedule(s(40.0), pressure(9.5));
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(40.0));
+    assert_eq!(promoted(&manager), []);
+    assert!(manager.held().is_some());
+    assert!(manager.journal().totals().samples > 0);
+    run(&mut manager, s(60.0));
+    assert_eq!(promoted(&manager).len(), 32);
+    assert_eq!(manager.held(), None);
+    Ok(())
+}
+
+#[test]
+fn a_full_group_gives_back_only_its_own_members_memory() -> Outcome {
+    let mut machine = machine(16 * GIB);
+    machine.limit_group("/full", 290 * MIB);
+    machine.limit_group("/roomy", 2 * GIB);
+    let in_group = |group: &str| ProgramSpec {
+        group: Some(group.to_owned()),
+        ..program(&[bloated(0, 64, 1.0)])
+    };
+    // 256 of 290 MiB: 88 %.
+    let members = [
+        machine.start(in_group("/full")),
+        machine.start(in_group("/full")),
+    ];
+    let others = [
+        machine.start(in_group("/roomy")),
+        machine.start(program(&[bloated(0, 64, 1.0)])),
+    ];
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(60.0));
+    assert!(!recovered(&manager).is_empty());
+    assert!(
+        recovered(&manager)
+            .iter()
+            .all(|(_, p, _)| members.contains(p))
+    );
+    let used = manager.machine().group_used_bytes("/full");
+    assert!(used < 290 * MIB * 70 / 100, "{used}");
+    for process in others {
+        assert_eq!(huge(&manager, process), 128 * MIB);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_machine_that_fills_up_by_itself_is_watched() -> Outcome {
+    let mut machine = machine(GIB);
+    let process = machine.start(program(&[bloated(0, 256, 1.0)]));
+    // 50 % of the machine at first, then 90 %.
+    machine.schedule(s(30.0), Change::OtherMemory { bytes: 410 * MIB });
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(30.0));
+    assert_eq!(rss(&manager, process), 512 * MIB);
+    run(&mut manager, s(60.0));
+    assert!(manager.machine().used_bytes() * 100 < GIB * 70);
+    Ok(())
+}
+
+#[test]
+fn memory_that_fills_up_between_two_looks_is_noticed() -> Outcome {
+    let mut machine = machine(GIB);
+    machine.start(program(&[bloated(0, 256, 1.0)]));
+    // Looks come with the full second.
+    machine.schedule(s(30.3), Change::OtherMemory { bytes: 410 * MIB });
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(31.0));
+    let first = recovered(&manager).first().map(|(at, ..)| *at);
+    assert!(
+        first.is_some_and(|at| at > s(30.3) && at < s(30.5)),
+        "{first:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn every_full_group_is_recovered_whatever_becomes_of_the_others() -> Outcome {
+    let mut machine = machine(16 * GIB);
+    machine.limit_group("/used", 130 * MIB);
+    machine.limit_group("/bloated", 140 * MIB);
+    let in_group = |group: &str, part| ProgramSpec {
+        group: Some(group.to_owned()),
+        ..program(&[part])
+    };
+    // Nothing can be had from the one, and it stays over its watermark.
+    let full = hawkeye_test_support::machine::Part {
+        used_pages: 512,
+        ..bloated(0, 64, 1.0)
+    };
+    let used = machine.start(in_group("/used", full));
+    let bloated = machine.start(in_group("/bloated", bloated(0, 64, 1.0)));
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(20.0));
+    assert!(recovered(&manager).iter().all(|(_, p, _)| *p == bloated));
+    assert_eq!(huge(&manager, used), 128 * MIB);
+    let left = manager.machine().group_used_bytes("/bloated");
+    assert!(left < 140 * MIB * 70 / 100, "{left}");
+    Ok(())
+}
+
+#[test]
+fn promotion_leaves_cpu_time_for_recovery() -> Outcome {
+    // 60 ms a minute: 130 promotions or so, and there are 600 regions to promote.
+    let mut machine = machine(1776 * MIB);
+    let bloat = machine.start(program(&[bloated(0, 128, 1.0)]));
+    machine.start(program(&[base(1000, 600, 1.0)]));
+    // From 82 % to 88 %, slowly: nobody is in danger.
+    for second in 1..=12u32 {
+        let bytes = u64::from(second) * 6 * MIB;
+        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory { bytes });
+    }
+    let settings = hawkeye_manager::Settings {
+        cpu: hawkeye_policy::CpuBudget::new(0.1)?,
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    run(&mut manager, s(25.0));
+    assert!(!promoted(&manager).is_empty());
+    let recovered = recovered(&manager);
+    assert!(recovered.len() >= 20, "{}", recovered.len());
+    assert!(recovered.iter().all(|(_, p, _)| *p == bloat));
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! What the rules of a machine allow.
+
+use hawkeye_policy::Terms;
+use hawkeye_test_support::machine::{Change, ProgramSpec};
+use hawkeye_test_support::managing::*;
+
+fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
+    ProgramSpec {
+        terms: Terms {
+            max_huge_bytes: Some(limit_mib * MIB),
+            rule: Some(rule),
+            ..Terms::default()
+        },
+        ..program(&[base(0, regions, 1.0)])
+    }
+}
+
+#[test]
+fn processes_of_one_rule_share_a_limit_of_huge_memory() -> Outcome {
+    let mut machine = machine(16 * GIB);
+    let first = machine.start(limited(32, 0, 40));
+    let second = machine.start(limited(32, 0, 40));
+    let other = machine.start(limited(32, 1, 64));
+    let free = machine.start(program(&[base(0, 32, 1.0)]));
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut most = 0;
+    run_watching(&mut manager, s(60.0), |manager| {
+        most = most.max(huge(manager, first) + huge(manager, second));
+    });
+    assert_eq!(most, 40 * MIB);
+    assert_eq!(huge(&manager, other), 64 * MIB);
+    assert_eq!(huge(&manager, free), 64 * MIB);
+    Ok(())
+}
+
+#[test]
+fn who_ends_leaves_room_for_the_others_of_its_rule() -> Outcome {
+    let mut machine = machine(16 * GIB);
+    let first = machine.start(limited(20, 0, 40));
+    let second = machine.start(limited(20, 0, 40));
+    machine.schedule(s(30.0), Change::Exit { process: first });
+    let mut manager = manage(machine, "hawkeye-g", often())?;
+    run(&mut manager, s(29.0));
+    assert_eq!(huge(&manager, first) + huge(&manager, second), 40 * MIB);
+    run(&mut manager, s(60.0));
+    assert_eq!(huge(&manager, second), 40 * MIB);
+    Ok(())
+}

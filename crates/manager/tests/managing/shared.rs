@@ -1,0 +1,104 @@
+//! Memory that other processes share.
+
+use hawkeye_manager::{Event, Manager, Settings};
+use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
+use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
+use hawkeye_test_support::managing::*;
+use std::collections::{HashMap, HashSet};
+
+/// All pages are write-protected, and this many are shared.
+fn protected(shared: u16) -> SharedPages {
+    SharedPages {
+        maybe_shared: 512,
+        shared,
+    }
+}
+
+/// How often each region was passed over because of shared pages.
+fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize> {
+    let mut times = HashMap::new();
+    for entry in manager.journal().entries() {
+        if let Event::Shared { region, .. } = entry.event {
+            *times.entry(region).or_default() += 1;
+        }
+    }
+    times
+}
+
+#[test]
+fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() -> Outcome {
+    for policy in policies::names().filter(|policy| *policy != "none") {
+        let mut machine = machine(16 * GIB);
+        let it = machine.start(program(&[base(0, 100, 1.0)]));
+        let shared: Vec<RegionAddr> = (10..20).map(region).collect();
+        for region in &shared {
+            machine.share(it, *region, protected(512));
+        }
+        // One page too many; as many as may be; all are write-protected, and none is shared.
+        machine.share(it, region(20), protected(MAX_SHARED_PAGES + 1));
+        machine.share(it, region(21), protected(MAX_SHARED_PAGES));
+        machine.share(it, region(22), protected(0));
+        let mut manager = manage(machine, policy, often())?;
+        run(&mut manager, s(150.0));
+        let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region).collect();
+        let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
+        assert_eq!(promoted, private, "{policy}");
+        let times = passed_over(&manager);
+        assert_eq!(times.len(), 11, "{policy}: {times:?}");
+        // After 10, 20, 40 and 80 s.
+        assert!(
+            times.values().all(|times| (2..=5).contains(times)),
+            "{policy}: {times:?}"
+        );
+        let total: usize = times.values().sum();
+        assert_eq!(manager.journal().totals().shared, total as u64);
+        for private in shared {
+            manager.machine_mut().share(it, private, protected(0));
+        }
+        run(&mut manager, s(400.0));
+        let promoted = promoted_regions(&manager);
+        assert!(!promoted.contains(&region(20)), "{policy}");
+        // By what it saves, the last one of all may not be worth it.
+        let least = if policy == "hawkeye" { 98 } else { 99 };
+        assert!(promoted.len() >= least, "{policy}: {}", promoted.len());
+    }
+    Ok(())
+}
+
+#[test]
+fn copies_of_shared_pages_are_memory() -> Outcome {
+    // Two full regions, of which one has a few shared pages: it alone takes memory.
+    let few = SharedPages {
+        maybe_shared: MAX_SHARED_PAGES,
+        shared: MAX_SHARED_PAGES,
+    };
+    let settings = Settings {
+        hold_full: false,
+        ..often()
+    };
+    let setup = |total: u64| {
+        let mut machine = machine(total);
+        let it = machine.start(program(&[base(0, 2, 1.0)]));
+        machine.share(it, region(1), few);
+        machine
+    };
+    let above = Settings {
+        watermarks: Watermarks::new(30.0, 20.0)?,
+        ..settings
+    };
+    let mut manager = manage(setup(10 * MIB), "hawkeye-g", above)?;
+    run(&mut manager, s(30.0));
+    assert_eq!(promoted_regions(&manager), [region(0)]);
+    // Where there is room for it, what it takes is reckoned with until memory is read again.
+    let mut manager = manage(setup(16 * GIB), "hawkeye-g", settings)?;
+    let mut most = 0;
+    run_watching(&mut manager, s(30.0), |manager| {
+        let reckoned = manager
+            .memory()
+            .map_or(0, |memory| memory.machine.used_bytes);
+        most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));
+    });
+    assert_eq!(promoted_regions(&manager).len(), 2);
+    assert_eq!(most, u64::from(MAX_SHARED_PAGES) * BASE_PAGE_BYTES);
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Whole numbers out of others, where what does not fit is as large or as small as can be.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and takes what is no number for 0; whole numbers are compared first"
+)]
+
+use std::time::Duration;
+
+/// Rounded towards 0, within 0 to 65,535; 0 for what is no number.
+pub const fn u16_of(number: f64) -> u16 {
+    number as u16
+}
+
+/// Rounded towards 0, within 0 to 2^32 - 1; 0 for what is no number.
+pub const fn u32_of(number: f64) -> u32 {
+    number as u32
+}
+
+/// Rounded towards 0, within 0 to 2^64 - 1; 0 for what is no number.
+pub const fn u64_of(number: f64) -> u64 {
+    number as u64
+}
+
+/// Rounded towards 0, within those of 32 bits; 0 for what is no number.
+pub const fn i32_of(number: f64) -> i32 {
+    number as i32
+}
+
+/// At most the largest with a sign.
+pub const fn i64_of(number: u64) -> i64 {
+    if number > i64::MAX as u64 {
+        i64::MAX
+    } else {
+        number as i64
+    }
+}
+
+/// At most the largest of this machine's addresses.
+pub const fn usize_of(number: u64) -> usize {
+    let most = usize::MAX as u64;
+    if number > most {
+        usize::MAX
+    } else {
+        number as usize
+    }
+}
+
+/// In nanoseconds; at most 584 years.
+pub fn nanos_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_as_large_as_can_be() {
+        assert_eq!([u16_of(-1.0), u16_of(f64::NAN), u16_of(511.9)], [0, 0, 511]);
+        assert_eq!([u32_of(1e99), u32_of(7.0)], [u32::MAX, 7]);
+        assert_eq!([u64_of(f64::INFINITY), u64_of(0.9)], [u64::MAX, 0]);
+        assert_eq!([i32_of(-1e99), i32_of(-2.9)], [i32::MIN, -2]);
+        assert_eq!([i64_of(u64::MAX), i64_of(3)], [i64::MAX, 3]);
+        assert_eq!(usize_of(9), 9);
+        assert_eq!(nanos_of(Duration::from_micros(3)), 3000);
+        assert_eq!(nanos_of(Duration::MAX), u64::MAX);
+    }
+}

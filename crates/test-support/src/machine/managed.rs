@@ -1,0 +1,301 @@
+//! The scripted machine as the manager sees it.
+
+use super::program::Program;
+use super::{ScriptedMachine, bytes, take};
+use hawkeye_manager::{
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
+    Promoted, Recovered, Sampling, Wake, ZeroScan,
+};
+use hawkeye_policy::{
+    CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryState, MemoryUse,
+    Needs, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, Scope,
+};
+use std::time::Duration;
+
+impl ScriptedMachine {
+    fn alive(&self, id: ProcessId) -> Result<&Program, MachineError> {
+        let program = self.process(id).filter(|program| program.is_alive());
+        program.ok_or(MachineError::Gone(id))
+    }
+
+    fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.group_used_bytes(name),
+            total_bytes: limit,
+        }
+    }
+
+    fn members(&self, which: impl Fn(&Program) -> bool) -> Vec<ProcessId> {
+        let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
+        there.sort_by_key(|program| program.spec.arrives);
+        let members = there.into_iter().filter(|program| which(program));
+        members.map(|program| program.id).collect()
+    }
+
+    /// Whether there is memory for a huge page, or with what its promotion is refused.
+    fn huge_page(&self, id: ProcessId) -> Result<(), Errno> {
+        let group = self.process(id).and_then(|p| p.spec.group.as_deref());
+        if self.room(None) < HUGE_PAGE_BYTES {
+            Err(Errno::ENOMEM)
+        } else if self.room(group) < HUGE_PAGE_BYTES {
+            Err(Errno::EBUSY)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Time for so many regions.
+fn times(cost: Duration, count: usize) -> Duration {
+    cost * u32::try_from(count).expect("a small machine")
+}
+
+impl Machine for ScriptedMachine {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> Wake {
+        self.advance_to(deadline, true);
+        if self.is_over() {
+            Wake::Stop
+        } else {
+            Wake::Deadline
+        }
+    }
+
+    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
+        Progress::Done(self.members(|_| true))
+    }
+
+    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+        if take(&mut self.failures.memory) {
+            return Err(MachineError::Other("memory can't be read".to_owned()));
+        }
+        let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
+            name: name.clone(),
+            usage: self.group_use(name, *limit),
+            pressure_percent: None,
+            members: self.members(|program| program.is_in(name)),
+        });
+        let groups = groups.filter(|group| !group.members.is_empty()).collect();
+        Ok(MemoryState {
+            machine: MemoryUse {
+                used_bytes: self.used_bytes(),
+                total_bytes: self.total_bytes,
+            },
+            groups,
+            pressure_percent: Some(self.pressure_percent),
+            fmfi: self.fmfi,
+        })
+    }
+
+    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+        match scope {
+            Scope::Machine => Ok(MemoryUse {
+                used_bytes: self.used_bytes(),
+                total_bytes: self.total_bytes,
+            }),
+            Scope::Group(name) => match self.groups.get(name) {
+                Some(limit) => Ok(self.group_use(name, *limit)),
+                None => Err(MachineError::Other(format!("there is no group {name}"))),
+            },
+        }
+    }
+
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Footprint>, MachineError> {
+        let program = self.alive(process)?;
+        Ok(Progress::Done(Footprint {
+            rss_bytes: program.rss_bytes(),
+            huge_bytes: program.huge_bytes(),
+        }))
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Result<Promoted, MachineError> {
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
+        let refused = |errno| MachineError::Refused {
+            call: "collapse",
+            process,
+            errno,
+        };
+        let waiting = if take(&mut self.failures.slow) {
+            self.failures.slow_by
+        } else {
+            Duration::ZERO
+        };
+        self.alive(process)?;
+        if take(&mut self.failures.promotions) {
+            self.spend(self.costs.read, waiting);
+            return Err(refused(self.failures.promotion_errno));
+        }
+        let took = self.spend(self.costs.promote, waiting);
+        // What counts is how things stand when the call comes to it, not when it was made.
+        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let Some((found, _)) = program.region_mut(region).filter(|(r, _)| !r.huge) else {
+            return Ok(Promoted::NotCandidate);
+        };
+        if found.present < expected_present {
+            return Ok(Promoted::Freed);
+        }
+        let shared = self.shared.get(&(process, region));
+        if let Some(pages) = shared.map(|it| it.shared).filter(|n| *n > MAX_SHARED_PAGES) {
+            return Ok(Promoted::Shared { pages });
+        }
+        self.huge_page(process).map_err(refused)?;
+        if let Some((found, _)) = self.alive_mut(process).and_then(|p| p.region_mut(region)) {
+            found.collapse();
+        }
+        Ok(Promoted::Done(took))
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScan, MachineError> {
+        let took = self.spend(self.costs.scan, Duration::ZERO);
+        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let huge = program.region_mut(region).filter(|(r, _)| r.huge);
+        let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
+        Ok(ZeroScan { zero_pages, took })
+    }
+
+    fn recover(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Recovered, MachineError> {
+        self.alive(process)?;
+        if take(&mut self.failures.recoveries) {
+            return Err(MachineError::Refused {
+                call: "split",
+                process,
+                errno: self.failures.recovery_errno,
+            });
+        }
+        let took = self.spend(self.costs.split, Duration::ZERO);
+        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let (freed, left_present) = program.region_mut(region).map_or((0, 0), |(region, used)| {
+            (region.split(used), region.present)
+        });
+        Ok(Recovered {
+            bytes: bytes(u64::from(freed)),
+            left_present,
+            took,
+            longest_call: took,
+        })
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: self.manager_cpu,
+            longest_call: self.longest_call,
+        }
+    }
+}
+
+impl Sampling for ScriptedMachine {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _: Needs,
+        _until: Duration,
+    ) -> Result<Progress<()>, MachineError> {
+        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        program.clear();
+        let base = program.samples().iter().filter(|r| !r.is_huge()).count();
+        self.spend(times(self.costs.clear, base), Duration::ZERO);
+        Ok(Progress::Done(()))
+    }
+
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<ProcessSample>, MachineError> {
+        if take(&mut self.failures.samples) {
+            return Err(MachineError::Other("nothing can be sampled".to_owned()));
+        }
+        let program = self.alive(process)?;
+        let mut regions = program.samples();
+        for region in &mut regions {
+            let pages = self.shared.get(&(process, region.region));
+            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
+        }
+        let source = if program.cleared {
+            CoverageSource::AccessBits
+        } else {
+            CoverageSource::Population
+        };
+        let overhead = program.overhead_percent(&self.costs);
+        let sample = ProcessSample {
+            process,
+            source,
+            first_touches: if program.cleared {
+                touches(&regions)
+            } else {
+                0
+            },
+            overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
+            walks_seen: 1.0,
+            cpu_cores: 1.0,
+            age: self.now.saturating_sub(program.spec.arrives),
+            outside: OutsideRegions::default(),
+            faults: None,
+            terms: program.spec.terms,
+            regions,
+        };
+        let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
+        let base = sample.regions.len() - huge;
+        let cpu = times(self.costs.read, base) + times(self.costs.read_huge, huge);
+        // Done in short slices: not one long call.
+        let longest = self.longest_call;
+        self.spend(cpu, Duration::ZERO);
+        self.longest_call = longest;
+        Ok(Progress::Done(sample))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+        let mut huge = self.alive(process)?.samples();
+        huge.retain(RegionSample::is_huge);
+        self.spend(times(self.costs.read_huge, huge.len()), Duration::ZERO);
+        Ok(Progress::Done(huge))
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        self.costs.first_touch
+    }
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+fn touches(regions: &[RegionSample]) -> u64 {
+    let of = |region: &RegionSample| match region.is_huge() {
+        true => u64::from(region.accessed > 0),
+        false => u64::from(region.accessed),
+    };
+    regions.iter().map(of).sum()
+}
+
+impl FaultPageSizes for ScriptedMachine {}
+
+impl Prefault for ScriptedMachine {}
+
+impl Explain for ScriptedMachine {}

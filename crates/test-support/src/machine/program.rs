@@ -1,0 +1,376 @@
+//! A program of the scripted machine.
+
+use super::{Costs, bytes};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample, Terms,
+};
+use std::time::Duration;
+
+/// How a part of an address space is mapped at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// By base pages: only pages in use are present.
+    #[default]
+    Base,
+    /// By huge pages: all pages are present, and those not in use are zero.
+    Huge,
+}
+
+/// Neighbouring regions that are used alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The first region.
+    pub start: RegionAddr,
+    /// How many there are.
+    pub regions: u32,
+    /// Its share of the program's accesses is its weight over the sum of all.
+    pub weight: f64,
+    /// Base pages in use in each region (0-512).
+    pub used_pages: u16,
+    /// How it is mapped at first.
+    pub backing: Backing,
+}
+
+impl Default for Part {
+    /// One fully used region at 2 MiB, under base pages.
+    fn default() -> Self {
+        Self {
+            start: RegionAddr::containing(HUGE_PAGE_BYTES),
+            regions: 1,
+            weight: 1.0,
+            used_pages: PAGES_PER_REGION,
+            backing: Backing::Base,
+        }
+    }
+}
+
+/// When a program ends by itself: whatever comes first, or never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    /// When it has done so many accesses.
+    pub after_accesses: Option<u64>,
+    /// At this time.
+    pub at: Option<Duration>,
+}
+
+/// A program.
+#[derive(Clone, Debug)]
+pub struct ProgramSpec {
+    /// Its address space, in address order.
+    pub parts: Vec<Part>,
+    /// Share of its accesses to base pages that need a page walk (0-1).
+    pub walk_share: f64,
+    /// When it starts.
+    pub arrives: Duration,
+    /// When it ends.
+    pub ends: Ends,
+    /// The cgroup it is in.
+    pub group: Option<String>,
+    /// On which terms it is managed.
+    pub terms: Terms,
+}
+
+impl Default for ProgramSpec {
+    /// There from the start and for ever, in no cgroup; every access to a base page needs a walk.
+    fn default() -> Self {
+        Self {
+            parts: Vec::new(),
+            walk_share: 1.0,
+            arrives: Duration::ZERO,
+            ends: Ends::default(),
+            group: None,
+            terms: Terms::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    ToCome,
+    Alive,
+    Ended,
+}
+
+/// A region: how many of its base pages are what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) present: u16,
+    pub(super) zero_mapped: u16,
+    pub(super) huge: bool,
+    /// A collapse maps all pages as accessed.
+    accessed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct PartState {
+    spec: Part,
+    regions: Vec<Region>,
+    /// Accesses to each of its regions since their bits were cleared.
+    exposure: f64,
+}
+
+/// A program on the scripted machine.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) id: ProcessId,
+    pub(super) spec: ProgramSpec,
+    life: Life,
+    parts: Vec<PartState>,
+    pub(super) accesses: f64,
+    /// Time that it owes for first touches, in nanoseconds.
+    stalled_ns: f64,
+    /// Whether its access bits were ever cleared.
+    pub(super) cleared: bool,
+}
+
+impl Program {
+    pub(super) fn new(id: ProcessId, spec: ProgramSpec) -> Self {
+        Self {
+            id,
+            spec,
+            life: Life::ToCome,
+            parts: Vec::new(),
+            accesses: 0.0,
+            stalled_ns: 0.0,
+            cleared: false,
+        }
+    }
+
+    /// Whether it is there.
+    pub fn is_alive(&self) -> bool {
+        self.life == Life::Alive
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.life == Life::Ended
+    }
+
+    pub(super) fn is_in(&self, group: &str) -> bool {
+        self.spec.group.as_deref() == Some(group)
+    }
+
+    /// Resident memory, in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        bytes(self.regions().map(|(_, r)| u64::from(r.present)).sum())
+    }
+
+    /// Memory under huge pages, in bytes.
+    pub fn huge_bytes(&self) -> u64 {
+        self.regions().filter(|(_, r)| r.huge).count() as u64 * HUGE_PAGE_BYTES
+    }
+
+    /// Accesses per second as it is mapped now; 0 where it accesses nothing.
+    pub fn access_rate(&self, costs: &Costs) -> f64 {
+        self.mean_access_ns(costs).map_or(0.0, |ns| 1e9 / ns)
+    }
+
+    /// The share of its time that goes into page walks, in per cent; `None` where it accesses nothing.
+    pub fn overhead_percent(&self, costs: &Costs) -> Option<f64> {
+        let mean = self.mean_access_ns(costs)?;
+        Some((1.0 - costs.huge_access_ns / mean) * 100.0)
+    }
+
+    fn total_weight(&self) -> f64 {
+        self.parts.iter().map(|part| part.spec.weight).sum()
+    }
+
+    fn mean_access_ns(&self, costs: &Costs) -> Option<f64> {
+        let total = self.total_weight();
+        let walk_ns = self.spec.walk_share * (costs.base_access_ns - costs.huge_access_ns);
+        let of = |part: &PartState| {
+            let base = part.regions.iter().filter(|r| !r.huge).count() as f64;
+            let base = base / part.regions.len() as f64;
+            part.spec.weight * (costs.huge_access_ns + base * walk_ns)
+        };
+        (total > 0.0).then(|| self.parts.iter().map(of).sum::<f64>() / total)
+    }
+
+    /// Arrives or ends, if it is time.
+    pub(super) fn live(&mut self, now: Duration) {
+        let done = |work: u64| self.accesses + 0.5 >= work as f64;
+        let Ends { after_accesses, at } = self.spec.ends;
+        if self.life == Life::ToCome && self.spec.arrives <= now {
+            self.life = Life::Alive;
+            let parts = self.spec.parts.iter();
+            self.parts = parts.map(|part| PartState::new(*part)).collect();
+        }
+        if self.life == Life::Alive
+            && (at.is_some_and(|at| at <= now) || after_accesses.is_some_and(done))
+        {
+            self.end();
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        self.life = Life::Ended;
+        self.parts = Vec::new();
+    }
+
+    /// When it arrives or ends if nothing changes.
+    pub(super) fn next_event(&self, now: Duration, costs: &Costs) -> Option<Duration> {
+        match self.life {
+            Life::ToCome => Some(self.spec.arrives),
+            Life::Ended => None,
+            Life::Alive => {
+                let work = self.spec.ends.after_accesses;
+                let worked = work.zip(self.mean_access_ns(costs)).map(|(work, mean)| {
+                    let left_ns = (work as f64 - self.accesses).max(0.0) * mean;
+                    now + Duration::from_secs_f64((self.stalled_ns + left_ns) / 1e9)
+                });
+                worked.into_iter().chain(self.spec.ends.at).min()
+            }
+        }
+    }
+
+    /// Runs for so long: does as many accesses as fit in, and owes for the pages that it touches first.
+    pub(super) fn run(&mut self, elapsed: Duration, costs: &Costs) {
+        let elapsed_ns = elapsed.as_secs_f64() * 1e9;
+        let stalled = self.stalled_ns.min(elapsed_ns);
+        self.stalled_ns -= stalled;
+        let Some(mean) = self.mean_access_ns(costs) else {
+            return;
+        };
+        let accesses = (elapsed_ns - stalled) / mean;
+        self.accesses += accesses;
+        let total = self.total_weight();
+        let mut touched = 0.0;
+        for part in &mut self.parts {
+            let before = part.touches();
+            part.exposure += accesses * part.spec.weight / total / part.regions.len() as f64;
+            touched += part.touches() - before;
+        }
+        if self.cleared {
+            self.stalled_ns += touched * costs.first_touch.as_secs_f64() * 1e9;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.cleared = true;
+        for part in &mut self.parts {
+            part.exposure = 0.0;
+            part.regions.iter_mut().for_each(|r| r.accessed = false);
+        }
+    }
+
+    /// What a sample shows of each region with anything in it.
+    pub(super) fn samples(&self) -> Vec<RegionSample> {
+        let parts = self.parts.iter();
+        let all = parts.flat_map(|part| {
+            let regions = part.regions.iter().zip(0u64..);
+            regions.map(|(region, index)| part.sample(region, index, self.cleared))
+        });
+        all.filter(|sample| sample.present > 0 || sample.zero_mapped > 0)
+            .collect()
+    }
+
+    fn regions(&self) -> impl Iterator<Item = (&PartState, &Region)> {
+        let parts = self.parts.iter();
+        parts.flat_map(|part| part.regions.iter().map(move |region| (part, region)))
+    }
+
+    /// A region, and how many of its base pages are in use.
+    pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut Region, u16)> {
+        self.parts.iter_mut().find_map(|part| {
+            let offset = address.start().checked_sub(part.spec.start.start())?;
+            let index = usize::try_from(offset / HUGE_PAGE_BYTES).ok()?;
+            let used = part.spec.used_pages;
+            Some((part.regions.get_mut(index)?, used))
+        })
+    }
+
+    pub(super) fn use_pages(&mut self, part: usize, pages: u16) {
+        let Some(part) = self.parts.get_mut(part) else {
+            return;
+        };
+        let used = std::mem::replace(&mut part.spec.used_pages, pages);
+        for region in &mut part.regions {
+            if pages < used {
+                region.huge = false;
+                region.present -= used - pages;
+            } else if !region.huge {
+                let added = pages - used;
+                region.present += added;
+                region.zero_mapped = region.zero_mapped.saturating_sub(added);
+            }
+        }
+    }
+}
+
+impl PartState {
+    fn new(spec: Part) -> Self {
+        let huge = spec.backing == Backing::Huge;
+        let region = Region {
+            present: if huge {
+                PAGES_PER_REGION
+            } else {
+                spec.used_pages
+            },
+            zero_mapped: 0,
+            huge,
+            accessed: false,
+        };
+        Self {
+            spec,
+            regions: vec![region; spec.regions as usize],
+            exposure: 0.0,
+        }
+    }
+
+    /// Base pages of a region that the accesses so far have reached, as a rule.
+    fn reached(&self) -> f64 {
+        let used = f64::from(self.spec.used_pages);
+        if used == 0.0 {
+            0.0
+        } else {
+            used * (1.0 - (-self.exposure / used).exp())
+        }
+    }
+
+    /// First touches since bits were cleared: one a base page, one a huge page.
+    fn touches(&self) -> f64 {
+        let huge = self.regions.iter().filter(|r| r.huge).count() as f64;
+        let base = self.regions.len() as f64 - huge;
+        base * self.reached() + huge * self.exposure.min(1.0)
+    }
+
+    fn sample(&self, region: &Region, index: u64, cleared: bool) -> RegionSample {
+        // Rounded: 0 to 512.
+        let reached = self.reached().round() as u16;
+        let accessed = match region {
+            _ if !cleared => region.present,
+            Region { accessed: true, .. } => region.present,
+            Region { huge: true, .. } if self.exposure >= 0.5 => PAGES_PER_REGION,
+            Region { huge: true, .. } => 0,
+            _ => reached.min(region.present),
+        };
+        let start = self.spec.start.start() + index * HUGE_PAGE_BYTES;
+        RegionSample {
+            present: region.present,
+            accessed,
+            runs: u16::from(accessed > 0),
+            zero_mapped: region.zero_mapped,
+            order: PageOrder::of_region(region.huge),
+            ..RegionSample::untouched(RegionAddr::containing(start))
+        }
+    }
+}
+
+impl Region {
+    pub(super) fn collapse(&mut self) {
+        self.present = PAGES_PER_REGION;
+        self.zero_mapped = 0;
+        self.huge = true;
+        self.accessed = true;
+    }
+
+    /// Splits the huge page and gives back what is not in use; how many base pages those are.
+    pub(super) fn split(&mut self, used: u16) -> u16 {
+        if !self.huge {
+            return 0;
+        }
+        self.huge = false;
+        self.present = used;
+        self.zero_mapped = PAGES_PER_REGION - used;
+        self.zero_mapped
+    }
+}
