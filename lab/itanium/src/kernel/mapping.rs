@@ -2,7 +2,7 @@
 
 use super::{Backing, Kernel, Mapping, Purge};
 use crate::ItaniumError;
-use crate::address::{Orders, REGION_LIMIT, offset_of};
+use crate::address::{REGION_LIMIT, offset_of};
 use crate::mmu::{Counters, Pte};
 
 impl Kernel {
@@ -61,13 +61,17 @@ impl Kernel {
             writable: true,
             preferred,
         };
-        self.space_mut(process)?.mappings.insert(first, mapping);
+        // Memory for page tables may be short: then nothing is mapped.
         self.size(process, first, pages, backing, work)?;
+        self.space_mut(process)?.mappings.insert(first, mapping);
         Ok(base.address_of(first))
     }
 
     /// Gives pages without entries their sizes (`make_ptes_present`, thesis, section 5.5.4). A kernel without large pages writes
     /// none.
+    ///
+    /// # Errors
+    /// There is no memory for page tables; no page was given a size then.
     pub(super) fn size(
         &mut self,
         process: u32,
@@ -76,16 +80,15 @@ impl Kernel {
         backing: Backing,
         work: &mut Counters,
     ) -> Result<(), ItaniumError> {
-        let orders = match backing {
-            Backing::Anonymous => self.settings.orders,
-            Backing::File => Orders::BASE,
-        };
-        if !orders.large() || !self.settings.policy.rules().sizes_at_map() {
+        if !self.gives_sizes(backing) {
             return Ok(());
+        }
+        let orders = self.settings.orders;
+        for page in first..first + pages {
+            self.ensure_leaf(process, page)?;
         }
         for (start, order) in orders.cover(first, pages, u8::MAX) {
             for page in start..start + (1 << order) {
-                self.ensure_leaf(process, page)?;
                 let table = &mut self.space_mut(process)?.table;
                 table.set(page, Some(Pte::sized(order)));
             }
@@ -93,6 +96,13 @@ impl Kernel {
         }
         work.sized_entries += pages;
         Ok(())
+    }
+
+    /// Whether pages have their sizes as soon as they are mapped.
+    pub(super) fn gives_sizes(&self, backing: Backing) -> bool {
+        backing == Backing::Anonymous
+            && self.settings.orders.large()
+            && self.settings.policy.rules().sizes_at_map()
     }
 
     /// Unmaps what is mapped in a range.

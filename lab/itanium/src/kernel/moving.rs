@@ -60,15 +60,20 @@ impl Kernel {
                 pages: mapping.pages + more,
                 ..mapping
             };
-            self.space_mut(process)?.mappings.insert(start, longer);
             self.size(process, end, more, mapping.backing, work)?;
+            self.space_mut(process)?.mappings.insert(start, longer);
             return Ok((address, None));
         }
         let align = base.pages(self.settings.vm_align_bytes);
         let to = space.place(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
         // Memory first: nothing changes if there is none.
-        self.add_leaves(process, to, old_pages)?;
+        let entries = if self.gives_sizes(mapping.backing) {
+            new_pages
+        } else {
+            old_pages
+        };
+        self.add_leaves(process, to, entries)?;
         let purge = self.purge(process, first, old_pages, true)?;
         self.unreserve(process, first, old_pages);
         self.cut_out(process, first, old_pages)?;
