@@ -1,6 +1,6 @@
 //! What the managed program used, seen from outside.
 
-use procfs::process::Process;
+use hawkeye_linux::process::{self, Used};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -25,20 +25,16 @@ pub struct ProgramUse {
 #[derive(Debug)]
 pub struct Watched {
     /// By pid: counters at the start, and when last seen.
-    processes: BTreeMap<u32, (Counters, Counters)>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    user_s: f64,
-    system_s: f64,
-    minor_faults: u64,
+    processes: BTreeMap<u32, (Used, Used)>,
 }
 
 impl Watched {
     /// Starts counting.
     pub fn new(pids: &[u32]) -> Self {
-        let now = |pid: &u32| Counters::read(*pid).map(|counters| (*pid, (counters, counters)));
+        let now = |pid: &u32| {
+            let used = process::used(*pid).ok()?;
+            Some((*pid, (used, used)))
+        };
         Self {
             processes: pids.iter().filter_map(now).collect(),
         }
@@ -47,8 +43,8 @@ impl Watched {
     /// Looks again; a process that has ended keeps what it was last seen with.
     pub fn update(&mut self) {
         for (pid, (_, last)) in &mut self.processes {
-            if let Some(counters) = Counters::read(*pid) {
-                *last = counters;
+            if let Ok(used) = process::used(*pid) {
+                *last = used;
             }
         }
     }
@@ -62,20 +58,6 @@ impl Watched {
             used.minor_faults += last.minor_faults.saturating_sub(first.minor_faults);
         }
         used
-    }
-}
-
-impl Counters {
-    fn read(pid: u32) -> Option<Self> {
-        let stat = Process::new(pid as i32)
-            .and_then(|process| process.stat())
-            .ok()?;
-        let tick = procfs::ticks_per_second() as f64;
-        Some(Self {
-            user_s: stat.utime as f64 / tick,
-            system_s: stat.stime as f64 / tick,
-            minor_faults: stat.minflt,
-        })
     }
 }
 

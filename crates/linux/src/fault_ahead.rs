@@ -2,6 +2,9 @@
 //!
 //! One-way: BPF tells where processes touch new memory (`frontier`), the predictor of the policy crate says what
 //! comes next (asked by `filler`), and it is filled (`fill`), by that thread or by workers (`pool`). The manager says who is followed and how much room there is.
+//!
+//! Read `filler.rs` first, the deciding thread; then `frontier.rs` (reports from BPF), `pool.rs` (threads
+//! that fill) and `fill.rs` (the two ways to fill).
 
 mod attention;
 mod calls;

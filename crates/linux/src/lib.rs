@@ -1,4 +1,18 @@
 //! The running kernel as a [`hawkeye_manager::Machine`].
+//!
+//! ```text
+//!  probe         what works on this kernel, and what follows from it
+//!    v
+//!  live          LinuxMachine: what the manager asks for
+//!    |-- membership, roster, census, identity     the managed processes
+//!    |-- sampler, page_tables, pagemap            their accesses
+//!    |-- target_call, remote_advice               promotion and splits, by a helper process
+//!    |-- recovery, fault_ahead, page_sizes        bloat, memory ahead of its touch, sizes at first touches
+//!    `-- cgroup, system_memory, fragmentation     memory
+//!  instance, thp_settings, own_files              one manager a machine, and what it must put back
+//! ```
+//!
+//! Read [`live`] first, then [`probe`], then [`sampler`].
 
 #![cfg_attr(
     not(test),

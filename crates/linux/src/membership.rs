@@ -1,4 +1,6 @@
 //! Who is under management: joining, staying, leaving.
+//!
+//! `contest.rs` gives slots where more processes are large than can be managed.
 
 mod contest;
 
@@ -156,7 +158,7 @@ impl Membership {
         slice
     }
 
-    /// The sampler keeps nothing of those who are not managed any more.
+    /// The sampler forgets processes that are not managed any more.
     fn forget_the_gone(&self, sampler: &mut dyn Sampler) {
         sampler.retain(&|process| self.get(process).is_some());
     }
@@ -268,7 +270,7 @@ impl Membership {
         sampler: &mut dyn Sampler,
         judged: Duration,
     ) -> Result<(), LinuxError> {
-        // Who has left makes room: descriptors may be few.
+        // Processes that have left make room: descriptors may be few.
         self.forget_the_gone(sampler);
         sampler.bind(member.handle.id)?;
         self.saw_thp_disabled |= member.thp_disabled;

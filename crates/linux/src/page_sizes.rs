@@ -3,6 +3,9 @@
 //!
 //! Each size has a folder of its own (Documentation/admin-guide/mm/transhuge.rst). What it says holds for everybody on the
 //! machine: nobody outside of a process can choose for it alone (up to 7.2).
+//!
+//! `switches.rs` turns sizes on, `counters.rs` and `mapped.rs` count the pages that result, `looks.rs`
+//! reads which pages map a region.
 
 mod counters;
 mod looks;

@@ -3,6 +3,9 @@
 //! [`facts`] tries every primitive on a throw-away child; [`mod@decide`] is pure and turns facts into
 //! capabilities, each with how it was checked, what is lost without it and what would bring it;
 //! [`means`] sets up what was chosen.
+//!
+//! Read `facts.rs` (what is tried, on a child process that is thrown away), then `decide.rs` (pure: what follows).
+//! `checked.rs` is the answer that every try has: seen to work, seen to fail, or not tried.
 
 pub mod checked;
 pub mod decide;

@@ -162,6 +162,32 @@ pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
         .map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
+/// What a process has used, its ended threads included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// CPU time in user mode, in seconds, to a clock tick.
+    pub user_s: f64,
+    /// CPU time in the kernel, in seconds, to a clock tick.
+    pub system_s: f64,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+}
+
+/// What a process has used so far.
+///
+/// # Errors
+/// It is gone.
+pub fn used(pid: u32) -> Result<Used, LinuxError> {
+    let stat = entry(pid).and_then(|process| process.stat());
+    let stat = stat.map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let tick = procfs::ticks_per_second() as f64;
+    Ok(Used {
+        user_s: stat.utime as f64 / tick,
+        system_s: stat.stime as f64 / tick,
+        minor_faults: stat.minflt,
+    })
+}
+
 /// CPU time that all threads of a process have used, those that ended included. Exact to the moment,
 /// where `/proc/PID/stat` counts in clock ticks.
 pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {

@@ -4,6 +4,12 @@
 //! system that never answers). `process_madvise` then waits in the kernel, and no signal ends that wait. A thread in such a wait keeps its whole process from ending, so the
 //! calls are made by a process of their own: the manager waits for the answer up to a deadline, and
 //! leaves the helper behind if none comes.
+//!
+//! ```text
+//!  TargetCalls (pool.rs) --Request--> TargetCaller --RawRequest (message.rs)--> helper.rs: the system call
+//!         ^                                                                          |
+//!         +-------------------------------- Answer ----------------------------------+
+//! ```
 
 mod advice;
 mod helper;

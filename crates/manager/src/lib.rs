@@ -1,4 +1,15 @@
 //! The loop between a [`Machine`] and a policy.
+//!
+//! ```text
+//!  machine    what a machine can do, as traits
+//!     ^  |
+//!     |  v
+//!  manager    step: look around, sample, recover, promote --Event--> the parts that keep state
+//!                                                              |
+//!  journal    what was done, why, and what it cost  <----------+
+//! ```
+//!
+//! Read [`machine`], then [`manager::Manager::step`]. [`settings`] is what a person can set.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

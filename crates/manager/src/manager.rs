@@ -1,4 +1,7 @@
 //! The loop: observe, plan, apply, write down.
+//!
+//! One file for each thing that a step does: `looking.rs`, `sampling.rs`, `recovering.rs`, `promoting.rs`. What is known:
+//! `memory.rs`, `last_seen.rs`, `unanswered.rs`. `Manager::tell` is where events go out.
 
 mod last_seen;
 mod looking;
@@ -135,7 +138,7 @@ impl<M: Machine> Manager<M> {
         self.wait_until(wake_at)
     }
 
-    /// Tells everybody who keeps state what happened.
+    /// Hands an event to every part that keeps state.
     fn tell(&mut self, now: Duration, event: Event) {
         self.memory.apply(&event);
         self.limits.apply(now, &event);

@@ -1,4 +1,4 @@
-//! What can happen. Whoever keeps state learns of it from these, and from nothing else.
+//! What can happen. State outside a policy changes by these events and by observations alone.
 
 use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};

@@ -3,7 +3,7 @@
 mod costs;
 mod processor;
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::machine_costs::{
     Found, Spread, caches, changing, copying, faults, sampling, shoot_down,
 };

@@ -4,7 +4,7 @@ mod outcome;
 mod results;
 
 pub use outcome::{Outcome, Side};
-pub use results::{FIGURES, Results, Written, document};
+pub use results::{FIGURES, Results, Written, index};
 
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{TABLES, Table};

@@ -1,12 +1,15 @@
 //! Experiments on the running kernel. Every figure is measured beside what it is compared with, in
 //! the same run; nothing in here decides whether a figure is good enough.
+//!
+//! [`EXPERIMENTS`] lists them. Each gets a [`Host`], which sets the machine up and puts it back, and a
+//! [`Scale`]. `systems.rs` are the ways to have huge pages that are compared, `programs/` what runs, `report.rs`
+//! what is printed.
 
 pub mod bgsave;
 pub mod bloat;
 mod cgroup;
 pub mod collapse;
 pub mod container;
-mod error;
 pub mod estimate;
 pub mod fault_ahead;
 pub mod figure_1;
@@ -14,7 +17,7 @@ pub mod figure_10;
 pub mod figure_8;
 mod guest;
 pub mod guest_memory;
-mod host;
+pub(crate) mod host;
 pub mod hot_first;
 pub mod latency;
 mod managed;
@@ -32,6 +35,7 @@ mod redis_server;
 pub mod report;
 pub mod run_rate;
 pub mod sampling;
+pub(crate) mod scale;
 pub mod shared_memory;
 pub mod small_pages;
 pub mod stalls;
@@ -43,20 +47,12 @@ pub mod table_8;
 pub mod table_9;
 pub mod zero_scan;
 
+pub use crate::error::BenchError;
 pub use cgroup::MemoryCgroup;
-pub use error::BenchError;
 pub use host::Host;
 pub use managed::{Managed, is_known, manage, manage_all};
 pub use report::{Managing, Report, Row};
-
-/// How long and how large the experiments are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Minutes, and sizes that show the direction.
-    Quick,
-    /// The sizes that are claimed.
-    Full,
-}
+pub use scale::Scale;
 
 /// An experiment: its name, what it shows, and how to run it.
 pub struct Experiment {

@@ -3,6 +3,7 @@
 
 mod axis;
 mod bars;
+mod canvas;
 mod heat;
 mod marks;
 mod svg;

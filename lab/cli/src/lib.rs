@@ -1,4 +1,6 @@
 //! The program `hawkeye-lab`: explains, predicts and reproduces what `hawkeye` does.
+//!
+//! A command is one file in `commands/`, named after it; `sim` and `itanium` have subcommands in a folder.
 
 mod commands;
 

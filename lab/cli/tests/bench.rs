@@ -52,8 +52,13 @@ fn results_are_written_with_where_they_are_from() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("written");
     let results = read("results.md");
     assert!(
-        results.contains("## table-1") && results.contains("Linux "),
+        results.contains("| [table-1](results/table-1.md) |"),
         "{results}"
+    );
+    let text = read("results/table-1.md");
+    assert!(
+        text.starts_with("# table-1\n") && text.contains("Linux "),
+        "{text}"
     );
     let json: serde_json::Value =
         serde_json::from_str(&read("results/table-1.json")).expect("JSON");
@@ -68,7 +73,7 @@ fn results_are_written_with_where_they_are_from() {
 fn what_was_measured_stays_when_the_same_is_simulated() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-both-sides");
     std::fs::create_dir_all(folder.join("results")).expect("made");
-    let live = "## table-8\n\nmeasured here\n";
+    let live = "# table-8\n\nOn a day: here.\n\n```\ntable-8: measured here\n```\n";
     std::fs::write(folder.join("results/table-8.md"), live).expect("written");
     let output = bench(&format!("--sim table-8 --out {}", folder.display()));
     assert!(output.status.success(), "{}", said(&output));
@@ -78,6 +83,26 @@ fn what_was_measured_stays_when_the_same_is_simulated() {
             .find(part)
             .unwrap_or_else(|| panic!("{part}: {results}"))
     };
-    assert!(at("measured here") < at("## table-8-simulated"));
+    assert!(at("[table-8]") < at("[table-8-simulated]"));
     assert!(folder.join("results/table-8-simulated.svg").exists());
+}
+
+#[test]
+fn the_index_of_results_is_of_those_that_are_there() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let index = std::fs::read_to_string(docs.join("results.md")).expect("is there");
+    let files = std::fs::read_dir(docs.join("results")).expect("is there");
+    let names = files.filter_map(|file| {
+        let name = file.expect("can be listed").file_name();
+        Some(name.to_str()?.strip_suffix(".md")?.to_owned())
+    });
+    let links: Vec<String> = names.map(|name| format!("(results/{name}.md)")).collect();
+    assert!(links.len() > 20);
+    for link in &links {
+        assert!(
+            index.contains(link),
+            "{link}: `hawkeye-lab bench --out docs` writes the index"
+        );
+    }
+    assert_eq!(index.matches("(results/").count(), links.len());
 }

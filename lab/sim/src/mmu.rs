@@ -38,6 +38,17 @@
 //! assert!(truth.base.walk_active_percent() > 20.0 && truth.huge.walks == 0);
 //! # Ok::<(), hawkeye_sim::mmu::MmuError>(())
 //! ```
+//!
+//! # Which model answers which question
+//!
+//! | model | where | question | time |
+//! |---|---|---|---|
+//! | exact | here | what do a program's TLBs, walkers and caches see, access by access? | each access is simulated |
+//! | fast | [`translation`] | what does translation cost the programs of a whole machine? | tens of millions of accesses a second |
+//! | plain | `lab/sim/tests/translation/plain.rs` | is the fast one right? | slow: lists that are searched, for tests alone |
+//!
+//! The plain one is the oracle: written from the description, without anything of the fast one's. `agree.rs`
+//! holds the fast one against it, `exact.rs` the fast one against the exact one.
 
 mod accessed;
 mod accesses;
@@ -78,8 +89,9 @@ pub use pattern::Pattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
-pub use processor::{NestedCaches, Processor};
+pub use processor::Processor;
 pub use run::Run;
 pub use tlb::{GiantPages, L1Tlb, L2Tlb};
 pub use truth::Truth;
+pub use walk::NestedCaches;
 pub use walk::WalkCacheSizes;

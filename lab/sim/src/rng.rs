@@ -1,7 +1,6 @@
 //! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood: "Fast
 //! splittable pseudorandom number generators", 2014).
 
-use crate::bits::PageBits;
 use rand_core::impls::fill_bytes_via_next;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -42,37 +41,6 @@ impl Rng {
     }
 }
 
-impl Rng {
-    /// Keeps each page of a set with this probability.
-    pub fn thin(&mut self, pages: &mut PageBits, probability: f64) {
-        if probability >= 1.0 {
-            return;
-        }
-        let found = *pages;
-        *pages = PageBits::EMPTY;
-        if probability <= 0.0 {
-            return;
-        }
-        // Pages up to the next one that stays: few random numbers where few stay.
-        let log = (-probability).ln_1p();
-        let mut skip = self.gap(log);
-        for (first, count) in found.each_run() {
-            let count = u64::from(count);
-            while skip < count {
-                pages.insert(first + skip as u16);
-                skip = skip.saturating_add(1).saturating_add(self.gap(log));
-            }
-            skip -= count;
-        }
-    }
-
-    fn gap(&mut self, log: f64) -> u64 {
-        const STEPS: f64 = (1u64 << 53) as f64;
-        let uniform = ((self.next() >> 11) as f64 + 0.5) / STEPS;
-        (uniform.ln() / log) as u64
-    }
-}
-
 /// For distributions of other crates.
 impl RngCore for Rng {
     fn next_u32(&mut self) -> u32 {
@@ -98,22 +66,6 @@ mod tests {
         let hits = (0..100_000).filter(|_| rng.chance(0.3)).count();
         assert!((29_500..30_500).contains(&hits), "{hits}");
         assert!((0..1000).all(|_| rng.chance(1.0) && !rng.chance(0.0)));
-    }
-
-    #[test]
-    fn as_many_pages_stay_as_should_and_none_is_added() {
-        let mut rng = Rng::new(3, 4);
-        let found = PageBits::range(3, 300).or(PageBits::range(400, 100));
-        for (chance, expected) in [(0.0, 0.0), (0.01, 4.0), (0.5, 200.0), (1.0, 400.0)] {
-            let mut sum = 0.0;
-            for _ in 0..1000 {
-                let mut pages = found;
-                rng.thin(&mut pages, chance);
-                assert!(pages.within(found));
-                sum += f64::from(pages.count()) / 1000.0;
-            }
-            assert!((sum - expected).abs() <= 0.05 * expected, "{sum}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::instance::state_dir;
-use hawkeye_linux::process::{ProcessHandle, own_cpu};
+use hawkeye_linux::process::{self, ProcessHandle, own_cpu};
 use hawkeye_linux::stop::{StopSignals, let_signals_through};
 use hawkeye_linux::thp_settings::{enabled_file, read_setting, restrain_khugepaged};
 use hawkeye_linux::{LinuxMachine, Scope, Takeover, system_memory};
@@ -12,7 +12,6 @@ use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
 };
-use procfs::process::Process;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -328,8 +327,7 @@ impl Running {
     }
 
     fn rss_bytes(&self) -> Result<u64> {
-        let status = Process::new(self.child.id() as i32)?.status()?;
-        Ok(status.vmrss.context("it has no memory")? << 10)
+        Ok(process::rss_bytes(self.child.id())?)
     }
 }
 

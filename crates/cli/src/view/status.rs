@@ -25,7 +25,7 @@ struct Gain {
 }
 
 impl Gain {
-    /// What is reckoned up once holds for so long: anybody may ask, and large processes have 100,000
+    /// A figure is kept for this time: it may be asked for often, and a large process has 100,000
     /// regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
@@ -135,7 +135,7 @@ impl Views {
     }
 }
 
-/// The address space of a process in so many columns at the most; `None` where it is not managed.
+/// The address space of a process in at most this many columns; `None` where it is not managed.
 pub fn strip<M: Machine>(manager: &Manager<M>, pid: u32, most_columns: u16) -> Option<Strip> {
     let process = *manager.processes().iter().find(|p| p.pid == pid)?;
     let seen = manager.last_seen().sample(process);

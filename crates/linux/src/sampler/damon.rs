@@ -16,7 +16,7 @@
 //! It costs two page-table walks per region and sampling interval in the kernel thread, and in the
 //! manager two file writes per region before the window and three file reads after it.
 
-mod error;
+pub mod error;
 mod estimate;
 mod kdamond;
 mod pager;

@@ -1,4 +1,4 @@
-//! Results with where they are from, and the document of them.
+//! Results with where they are from, a file each, and the index of them.
 
 use super::Outcome;
 use crate::live::report::Managing;
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// The folder of the figures, beside the document.
+/// The folder of the results, beside the index.
 pub const FIGURES: &str = "results";
 
 /// Where and when experiments were made, and what came of them.
@@ -31,8 +31,12 @@ pub struct Results {
 /// What was written of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Its section of the document.
-    pub section: String,
+    /// Its name and side.
+    pub title: String,
+    /// What it shows, in a line.
+    pub shows: &'static str,
+    /// Its file.
+    pub text: String,
     /// What managing took in it.
     pub managing: Managing,
 }
@@ -43,7 +47,7 @@ impl Results {
         let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
         let mut text = format!(
-            "## {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
+            "# {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
             self.date,
             self.machine,
             self.kernel,
@@ -53,7 +57,7 @@ impl Results {
             text += &format!("\n{line}\n");
         }
         if outcome.figure().is_some() {
-            text += &format!("\n![{name}]({FIGURES}/{name}.svg)\n");
+            text += &format!("\n![{name}]({name}.svg)\n");
         }
         text
     }
@@ -103,12 +107,22 @@ fn said_by(program: &str, args: &[&str]) -> Option<String> {
     (output.status.success() && !said.is_empty()).then(|| said.to_owned())
 }
 
-/// The document: what was written of each experiment, and what managing took in all of them.
-pub fn document(written: &[Written]) -> String {
-    let mut text = "# Results\n\nWritten by `hawkeye-lab bench --out FOLDER`. An experiment that is done again takes the place of what it had.\n".to_owned();
+impl Written {
+    /// The day it was made.
+    fn date(&self) -> &str {
+        let from = self.text.lines().find_map(|line| line.strip_prefix("On "));
+        let date = from.and_then(|line| line.split_once(':'));
+        date.map_or("", |(date, _)| date)
+    }
+}
+
+/// The index: each experiment with a link to its file, and what managing took in all of them.
+pub fn index(written: &[Written]) -> String {
+    let mut text = "# Results\n\nWritten by `hawkeye-lab bench --out FOLDER`, a file each. An experiment that is done again takes the place of what it had.\n\n| experiment | shows | made |\n|---|---|---|\n".to_owned();
     let mut managing = Managing::default();
     for one in written {
-        text += &format!("\n{}", one.section);
+        let (title, shows, date) = (&one.title, one.shows, one.date());
+        text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
         managing.join(&one.managing);
     }
     if let Some(line) = managing.line() {
@@ -136,7 +150,7 @@ mod tests {
             took_s: 3.0,
         });
         let section = results.section(&results.outcomes[0]);
-        for part in ["short form", &results.kernel, "## steady", "of a core"] {
+        for part in ["short form", &results.kernel, "# steady", "of a core"] {
             assert!(section.contains(part), "{section}");
         }
     }
@@ -144,16 +158,22 @@ mod tests {
     #[test]
     fn what_managing_took_is_summed_up() {
         let written = |cpu_s, worst_percent| Written {
-            section: "## one\n".to_owned(),
+            title: "one".to_owned(),
+            shows: "what it is",
+            text: "# one\n\nOn 2026-11-25: here.\n\n```\none: what it is\n```\n".to_owned(),
             managing: Managing {
                 cpu_s,
                 wall_s: 100.0,
                 worst_percent,
             },
         };
-        let text = document(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        let text = index(&[written(1.0, 1.5), written(3.0, 4.5)]);
+        assert!(
+            text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"),
+            "{text}"
+        );
         let line = "2.00 % of a core on average over 200 s, at worst 4.50 % in one run";
         assert!(text.contains(line), "{text}");
-        assert!(!document(&[]).contains("All of them"));
+        assert!(!index(&[]).contains("All of them"));
     }
 }

@@ -2,11 +2,11 @@
 
 use super::Scale;
 use super::cgroup::MemoryCgroup;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::managed::manage;
 use super::redis_server::RedisServer;
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, Watermarks};

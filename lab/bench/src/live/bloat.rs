@@ -1,9 +1,9 @@
 //! Memory before and after recovery.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, manage};
+use crate::error::BenchError;
 use hawkeye_linux::system_memory;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{BASE_PAGE_BYTES, CpuBudget, Watermarks};

@@ -1,6 +1,6 @@
 //! A memory cgroup for a trial.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::cgroup::{CgroupVersion, memory_hierarchy};
 use std::fs;
 use std::io;

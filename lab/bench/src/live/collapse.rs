@@ -1,10 +1,10 @@
 //! How fast regions are promoted.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::primitives::collapse_all;
 use super::report::Report;
 use super::{Scale, manage};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_manager::{Event, Settings};

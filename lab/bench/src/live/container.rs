@@ -1,10 +1,10 @@
 //! A container that bloats itself to its memory limit: killed or not.
 
 use super::cgroup::MemoryCgroup;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, manage};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::stop::let_signals_through;
 use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, THP_DIR};

@@ -1,7 +1,7 @@
 //! The estimate of overhead that the experiments hold against the truth.
 
-use super::error::BenchError;
 use super::host::Host;
+use crate::error::BenchError;
 use hawkeye_linux::sampler::{self, Seeing};
 use hawkeye_policy::Overhead;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Fault-ahead beside base pages and THP=always: how fast new memory is touched, and what is filled in vain.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::fault_ahead::FaultAhead;
 use hawkeye_workload::{Event, Request};

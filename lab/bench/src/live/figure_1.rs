@@ -3,11 +3,11 @@
 
 use super::Scale;
 use super::cgroup::MemoryCgroup;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::redis_server::{RedisMemory, RedisServer};
 use super::report::Report;
 use super::systems::{Pace, System};
+use crate::error::BenchError;
 use crate::plot::{Content, Line, Panel};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! What zeroing in advance does to a neighbour's caches and its share of memory bandwidth (the paper's Figure 10).
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::fault_ahead::FaultAhead;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};

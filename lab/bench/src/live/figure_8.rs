@@ -1,13 +1,13 @@
 //! A sensitive program started before and after a large Redis with little to do (after the paper's
 //! Figure 8): the order should not matter.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::promote_all;
 use super::programs::speed::{Speed, turn};
 use super::programs::{Kind, Program, idle_redis};
 use super::report::Report;
 use super::{Scale, is_known, manage_all};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, Rate};

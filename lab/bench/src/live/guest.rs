@@ -3,9 +3,9 @@
 //! QEMU without KVM, because not every machine lets a stock kernel start under it: good for what becomes of memory, not for
 //! times.
 
-use super::error::BenchError;
 use super::programs::die_with_us;
 use super::programs::packages;
+use crate::error::BenchError;
 use cpio::newc::{Builder, ModeFileType};
 use hawkeye_workload::Workload;
 use std::fs::{self, File};

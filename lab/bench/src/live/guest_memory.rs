@@ -2,12 +2,12 @@
 //! the paper's Figure 11): a kernel with `init_on_free=1` zeroes what is freed, and the host takes zero pages back from
 //! its huge pages. No balloon, nothing in the guest knows of it.
 
-use super::error::BenchError;
 use super::guest::Guest;
 use super::host::{Host, need_bytes};
 use super::programs::huge::huge_regions;
 use super::report::Report;
 use super::{Scale, manage};
+use crate::error::BenchError;
 use hawkeye_linux::process::rss_bytes;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, Watermarks};

@@ -1,7 +1,7 @@
 //! The machine that experiments run on, taken over for their time.
 
 use super::Scale;
-use super::error::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};

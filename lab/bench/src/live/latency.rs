@@ -1,13 +1,13 @@
 //! How long servers take to answer while they grow, by system: what zeroing 2 MiB in a page fault costs, and what managing does.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::polling::Polling;
 use super::programs::Kind;
 use super::programs::speed::turn;
 use super::report::Report;
 use super::systems::{Pace, System};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_workload::Latencies;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Manages processes from within an experiment.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope};

@@ -1,9 +1,9 @@
 //! What looking after a whole machine costs while processes come and go.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
+use crate::error::BenchError;
 use hawkeye_linux::process::own_cpu;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};

@@ -1,12 +1,12 @@
 //! Programs that gain nothing by huge pages, managed beside the same left alone: slower or larger by how much.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::speed::in_turn;
 use super::programs::{Kind, Program, idle_redis};
 use super::report::Report;
 use super::systems::{Pace, System};
+use crate::error::BenchError;
 use crate::statistics::{median, median_error};
 use hawkeye_linux::process::rss_bytes;
 use std::time::Duration;

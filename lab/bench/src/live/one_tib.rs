@@ -1,9 +1,9 @@
 //! How long a process with a huge address space is held up while it is sampled.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, is_known, manage};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::LinuxError;
 use hawkeye_manager::Settings;

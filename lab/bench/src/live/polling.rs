@@ -1,6 +1,6 @@
 //! Idle processors that poll instead of halting, for as long as this lives.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;

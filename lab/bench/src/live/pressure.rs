@@ -1,7 +1,7 @@
 //! Memory made short for the whole machine.
 
-use super::error::BenchError;
 use super::host::available_bytes;
+use crate::error::BenchError;
 use hawkeye_linux::system_memory;
 use hawkeye_workload::Workload;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Figures of the primitives alone, for comparison with what the manager makes of them.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::remote_advice;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};

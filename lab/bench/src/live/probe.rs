@@ -1,7 +1,7 @@
 //! A separate walker to compare with, where its source is at hand: `coverage.c` and `walk.bpf.c` in
 //! the folder that `HAWKEYE_PROBES` names. Built with gcc, clang and bpftool into a temporary folder.
 
-use super::error::BenchError;
+use crate::error::BenchError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;

@@ -18,8 +18,8 @@ mod testing;
 
 pub(super) use server::{die_with_us, in_background};
 
-use super::error::BenchError;
 use super::host::Host;
+use crate::error::BenchError;
 use hawkeye_workload::{Hot, Latencies, Pace, Workload};
 use python::Script;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! What huge pages can gain programs that others wrote: each under base pages and all huge.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::{huge_percent, promote_all};
 use super::programs::speed::{Speed, turn};
 use super::programs::{Kind, REAL, allow_shared_huge_pages};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::{median, sorted};
 use hawkeye_linux::process::rss_bytes;
 use std::time::Duration;

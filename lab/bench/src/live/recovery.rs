@@ -8,11 +8,11 @@ mod subject;
 mod watch;
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::{huge_percent, promote_all};
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
+use crate::error::BenchError;
 use crate::plot::{Content, Line, Panel};
 use curve::{Curve, SMOOTHED, Shares};
 use fragmented::Fragmented;

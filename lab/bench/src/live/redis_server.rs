@@ -1,7 +1,7 @@
 //! A Redis server of our own on a unix socket, asked by Redis' own programs.
 
-use super::error::BenchError;
 use super::programs::{in_background, packages};
+use crate::error::BenchError;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};

@@ -1,13 +1,13 @@
 //! The estimate of overhead beside the truth: what huge pages gain each of nine programs.
 
 use super::Scale;
-use super::error::BenchError;
 use super::estimate::estimate;
 use super::host::{Host, need_bytes};
 use super::programs::huge::{huge_percent, promote_all};
 use super::programs::speed::{Speed, turn};
 use super::programs::{Kind, NINE, Program};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_policy::Overhead;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! What reading coverage costs, beside a plain walk of the same memory.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, probe};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::access_bits;
 use hawkeye_linux::mappings;

@@ -1,10 +1,10 @@
 //! Memory that processes share, under each policy: forked workers' copy-on-write pages, and pages that KSM has merged.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::managed::{Managed, manage_all};
 use super::report::Report;
+use crate::error::BenchError;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, Rate};
 use hawkeye_workload::Workload;

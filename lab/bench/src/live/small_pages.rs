@@ -2,12 +2,12 @@
 //! and predicted.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::speed::turn;
 use super::programs::{Program, start_reader};
 use super::report::Report;
 use crate::calibrate;
+use crate::error::BenchError;
 use crate::simulated::small_pages::{Filled, Layout, reads};
 use crate::statistics::median;
 use hawkeye_linux::page_sizes::{all, mapped, setting_file};

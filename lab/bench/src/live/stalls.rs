@@ -2,10 +2,10 @@
 //! it: the stalls that a manager causes, not the time that its own calls take.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::managed::manage;
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::{quantile, sorted};
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::process::ProcessHandle;

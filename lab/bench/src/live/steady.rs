@@ -1,9 +1,9 @@
 //! What managing costs when there is nothing to do.
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, manage};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_manager::Settings;
 use hawkeye_workload::Workload;

@@ -2,9 +2,9 @@
 
 mod khugepaged;
 
-use super::error::BenchError;
 use super::host::Host;
 use super::managed::{Managed, manage};
+use crate::error::BenchError;
 use hawkeye_linux::Means;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::{CpuBudget, Rate};

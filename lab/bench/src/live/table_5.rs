@@ -1,12 +1,12 @@
 //! How evenly equal programs are served while promotion goes on (after the paper's Table 5).
 
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::programs::huge::promote_all;
 use super::programs::speed::{go, stop, turn_together};
 use super::programs::{Kind, Program};
 use super::report::Report;
 use super::{Scale, is_known, manage_all};
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, Rate};

@@ -1,12 +1,12 @@
 //! Redis with 60 % of its keys deleted, then memory runs short (after the paper's Table 7): base pages, THP always and managed, side by side.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::pressure::Pressure;
 use super::redis_server::RedisServer;
 use super::report::Report;
 use super::systems::{Pace, Promoting, System};
+use crate::error::BenchError;
 use crate::statistics::median;
 use std::time::{Duration, Instant};
 

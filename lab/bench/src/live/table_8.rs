@@ -8,9 +8,9 @@ mod inserts;
 mod launch;
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use launch::{Launch, Ready};
 

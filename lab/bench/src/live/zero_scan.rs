@@ -1,9 +1,9 @@
 //! What looking for zero pages costs.
 
 use super::Scale;
-use super::error::BenchError;
 use super::host::{Host, need_bytes};
 use super::report::Report;
+use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::mappings;
 use hawkeye_linux::page_tables::{Detail, PageTables};

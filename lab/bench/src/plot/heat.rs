@@ -1,7 +1,7 @@
 //! Maps of shares, the darker the more.
 
 use super::axis::Axis;
-use super::svg::{Drawing, FONT, LEGEND_WIDTH, failed};
+use super::canvas::{Drawing, FONT, LEGEND_WIDTH, failed};
 use super::ticks::{shown, ticks};
 use super::{Heat, Panel, PlotError};
 use plotters::prelude::*;

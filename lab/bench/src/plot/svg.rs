@@ -2,11 +2,11 @@
 
 use super::axis::Axis;
 use super::bars;
+use super::canvas::{Drawing, FONT, LEGEND_WIDTH, failed};
 use super::heat;
 use super::marks::{Look, Mark, look};
 use super::ticks::{shown, ticks};
 use super::{Content, Figure, Line, Panel, PlotError};
-use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
@@ -16,14 +16,8 @@ const TITLE_HEIGHT: u32 = 34;
 /// Marks on one line at the most.
 const MARKS: usize = 12;
 const MARK_SIZE: i32 = 4;
-/// Beside lines, on the right.
-pub(super) const LEGEND_WIDTH: i32 = 170;
 /// Room above the highest value, for what is written there.
 const HEADROOM: f64 = 1.12;
-pub(super) const FONT: &str = "sans-serif";
-
-pub(super) type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
 pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     for panel in &figure.panels {
         check(panel)?;
@@ -67,10 +61,6 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
         root.present().map_err(failed)?;
     }
     Ok(text)
-}
-
-pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
-    PlotError(error.to_string())
 }
 
 fn height(panel: &Panel) -> u32 {

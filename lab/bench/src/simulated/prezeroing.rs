@@ -6,7 +6,7 @@
 
 mod recording;
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::report::Report;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use hawkeye_sim::memory::{Content, PhysicalMemory, Replay, Replayed};

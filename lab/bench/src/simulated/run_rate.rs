@@ -1,8 +1,10 @@
 //! Run-rate's estimate of overhead against the simulated processor's own figures: the same estimator as on
 //! live processes, where no hypervisor caps what can be seen.
 
+use crate::error::BenchError;
+use crate::live::host::Host;
 use crate::live::report::Report;
-use crate::live::{BenchError, Host, Scale};
+use crate::live::scale::Scale;
 use hawkeye_policy::Overhead;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{

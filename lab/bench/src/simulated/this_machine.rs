@@ -5,7 +5,7 @@
 //! instructions for each read, and nothing is fitted to how fast they are.
 
 use crate::calibrate::{self, Here};
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;

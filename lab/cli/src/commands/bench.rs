@@ -47,7 +47,7 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and all that is there into results.md.
+    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and an index of all that is there into results.md.
     ///
     /// What is simulated of an experiment that is also measured here is named NAME-simulated there.
     #[arg(long, value_name = "FOLDER")]
@@ -95,7 +95,7 @@ impl Bench {
                     if let Some(folder) = &self.out {
                         let section = results.section(&outcome);
                         write_outcome(&folder.join(experiments::FIGURES), &outcome, &section)?;
-                        write_document(folder)?;
+                        write_index(folder)?;
                     }
                     results.outcomes.push(outcome);
                 }
@@ -181,7 +181,7 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
 }
 
 /// Of all sides of experiments that were ever written into the folder.
-fn write_document(folder: &Path) -> Result<()> {
+fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all().into_iter().flat_map(Experiment::sides) {
         let title = side.title();
@@ -189,7 +189,7 @@ fn write_document(folder: &Path) -> Result<()> {
             let file = format!("{title}.{kind}");
             fs::read_to_string(folder.join(experiments::FIGURES).join(file))
         };
-        let Ok(section) = read("md") else {
+        let Ok(text) = read("md") else {
             continue;
         };
         let mut managing = Managing::default();
@@ -200,9 +200,14 @@ fn write_document(folder: &Path) -> Result<()> {
                 managing = Managing::deserialize(found)?;
             }
         }
-        written.push(Written { section, managing });
+        written.push(Written {
+            title,
+            shows: side.shows(),
+            text,
+            managing,
+        });
     }
-    write(&folder.join("results.md"), &experiments::document(&written))
+    write(&folder.join("results.md"), &experiments::index(&written))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

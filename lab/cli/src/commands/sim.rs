@@ -2,6 +2,7 @@
 
 mod bar;
 mod compare;
+mod entry;
 mod figures;
 mod list;
 pub(super) mod machine;

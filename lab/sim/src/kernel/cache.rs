@@ -99,7 +99,7 @@ impl Kernel {
             let spare = self
                 .memory
                 .free_frames()
-                .saturating_sub(self.watermarks.low);
+                .saturating_sub(self.reclaim_state.watermarks.low);
             if spare == 0 {
                 let mut nothing = Duration::ZERO;
                 if self.drop_cache(left.min(PER_CHUNK), &mut nothing) == 0 {
@@ -108,7 +108,7 @@ impl Kernel {
                 continue;
             }
             let owner = Owner::Cache {
-                page: self.cache.next,
+                page: self.reclaim_state.cache.next,
             };
             let most = left.min(spare).min(PER_CHUNK) as u16;
             // Whatever it held is overwritten: dirty memory is as good (paper, section 3.1).
@@ -118,7 +118,7 @@ impl Kernel {
             let Some(got) = got else {
                 break;
             };
-            self.cache.add(got.frames);
+            self.reclaim_state.cache.add(got.frames);
             left -= u64::from(got.frames.count);
         }
         self.debug_check();
@@ -134,7 +134,7 @@ impl Kernel {
 
     /// Drops up to `want` of the oldest cached pages; returns how many.
     pub(crate) fn drop_cache(&mut self, want: u64, time: &mut Duration) -> u64 {
-        let dropped = self.cache.drop_oldest(want);
+        let dropped = self.reclaim_state.cache.drop_oldest(want);
         let pages = dropped.iter().map(|run| u64::from(run.count)).sum();
         for run in dropped {
             self.memory.free(run);
@@ -163,12 +163,12 @@ impl Kernel {
                 break;
             };
             let owner = Owner::Cache {
-                page: self.cache.next,
+                page: self.reclaim_state.cache.next,
             };
             let Some(got) = self.memory.allocate_at(frame, 1, owner) else {
                 break;
             };
-            self.cache.add(got.frames);
+            self.reclaim_state.cache.add(got.frames);
             taken += 1;
         }
         taken

@@ -20,8 +20,8 @@ const MOST_SHIFT: u32 = 6;
 impl Kernel {
     /// Tries to make a free huge page; adds what it took to `time`.
     pub(crate) fn compact(&mut self, time: &mut Duration) -> bool {
-        if self.deferral.skip > 0 {
-            self.deferral.skip -= 1;
+        if self.huge_frames.deferral.skip > 0 {
+            self.huge_frames.deferral.skip -= 1;
             return false;
         }
         let mut scanned = Scanned::default();
@@ -40,10 +40,10 @@ impl Kernel {
         *time += times(scanned.blocks, self.costs.scan_block_ns);
         *time += times(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if made {
-            self.deferral = Deferral::default();
+            self.huge_frames.deferral = Deferral::default();
         } else {
-            self.deferral.skip = 1 << self.deferral.shift;
-            self.deferral.shift = (self.deferral.shift + 1).min(MOST_SHIFT);
+            self.huge_frames.deferral.skip = 1 << self.huge_frames.deferral.shift;
+            self.huge_frames.deferral.shift = (self.huge_frames.deferral.shift + 1).min(MOST_SHIFT);
         }
         made && self.memory.has_huge()
     }

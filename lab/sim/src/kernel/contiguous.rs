@@ -15,7 +15,7 @@ impl Kernel {
         let (range, pages) = self.cheapest_range(count, time)?;
         let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
         let outside = self.memory.free_frames().saturating_sub(inside);
-        if outside < pages + self.watermarks.low {
+        if outside < pages + self.reclaim_state.watermarks.low {
             return None;
         }
         for block in range.clone() {
@@ -74,9 +74,9 @@ impl Kernel {
             Held::Pages(pages) => Some(pages.into()),
             Held::Whole(Owner::Anonymous { family, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
-                let mut members = self.families.get(family as usize).into_iter().flatten();
+                let mut members = self.spaces.members(family).iter();
                 let large = members.any(|member| {
-                    let found = self.spaces.get(member).and_then(|s| s.table.get(region));
+                    let found = self.spaces.get(*member).and_then(|s| s.table.get(region));
                     found.is_some_and(|found| found.joined.is_some())
                 });
                 (!large).then_some(PAGES_PER_REGION.into())

@@ -1,6 +1,7 @@
 //! A program accesses memory: page faults.
 
 use super::fault_policies::FirstTouch;
+use super::fault_sum::Sum;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
 use super::region::Region;
@@ -10,7 +11,6 @@ use super::{Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
-use std::time::Duration;
 
 /// What a program does with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +46,6 @@ pub struct Touched {
     /// Pages written for the first time that no zeroing had brought into the caches; each makes the program wait
     /// [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer, which is not part of `paid`.
     pub cold: u64,
-}
-
-/// What the faults of one call add up to.
-#[derive(Debug, Default)]
-pub(super) struct Sum {
-    pub(super) time: Duration,
-    pub(super) faults: Faults,
-    pub(super) zeroed: u64,
-    pub(super) cold: u64,
 }
 
 /// Why a page faults.
@@ -132,7 +123,7 @@ impl Kernel {
     }
 
     fn conclude(&mut self, space: SpaceId, sum: Sum) -> Touched {
-        if let Some(space) = self.spaces.get_mut(&space) {
+        if let Some(space) = self.spaces.get_mut(space) {
             space.faults.add(&sum.faults);
         }
         let paid = self.pay(Payer::Program(space), sum.time);
@@ -231,7 +222,7 @@ impl Kernel {
         match choice {
             FirstTouch::Huge { .. } => {
                 if self.map_huge(space, region, sum)? {
-                    self.frontier.first_touches(space, region, 1);
+                    self.reports.frontier.first_touches(space, region, 1);
                     return Ok(count);
                 }
             }
@@ -240,14 +231,14 @@ impl Kernel {
         }
         let count = match self.map_sized(space, region, (first, count), sum)? {
             Sized::Mapped(got) => {
-                self.frontier.first_touches(space, region, 1);
+                self.reports.frontier.first_touches(space, region, 1);
                 return Ok(got);
             }
             Sized::Base(most) => most,
         };
         let got = self.map_base(space, region, first, count, sum)?;
         sum.faults.base += u64::from(got);
-        self.frontier.first_touches(space, region, got);
+        self.reports.frontier.first_touches(space, region, got);
         Ok(got)
     }
 }

@@ -72,12 +72,12 @@ impl Kernel {
             total_bytes: memory.frames() * BASE_PAGE_BYTES,
             free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
-            cached_bytes: self.cache.pages * BASE_PAGE_BYTES,
-            swapped_bytes: self.swap.used * BASE_PAGE_BYTES,
+            cached_bytes: self.reclaim_state.cache.pages * BASE_PAGE_BYTES,
+            swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
             zeroed_huge_frames: memory.free_huge_frames(Content::Zeroed),
             dirty_huge_frames: memory.free_huge_frames(Content::Dirty),
-            reservations: self.reservations.len(),
-            broken_reservations: self.reservations.broken,
+            reservations: self.huge_frames.reservations.len(),
+            broken_reservations: self.huge_frames.reservations.broken,
             fmfi: memory.fmfi(),
         }
     }
@@ -93,17 +93,17 @@ impl Kernel {
 
     /// Living address spaces, oldest first.
     pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
-        self.spaces.keys().copied()
+        self.spaces.iter().map(|space| space.id)
     }
 
     /// CPU time of a thread of the kernel so far.
     pub fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.by_thread.get(&thread).copied().unwrap_or_default()
+        self.accounts.thread_time(thread)
     }
 
     /// Time that the manager was charged so far.
     pub fn manager_time(&self) -> Duration {
-        self.by_manager
+        self.accounts.manager_time()
     }
 
     /// What things cost.
@@ -142,7 +142,7 @@ impl Kernel {
 
     /// One region, if there is anything in it.
     pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        let found = self.spaces.get(&space)?.table.get(number(region))?;
+        let found = self.spaces.get(space)?.table.get(number(region))?;
         found.sample(region)
     }
 
@@ -150,7 +150,7 @@ impl Kernel {
     pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let found = self
             .spaces
-            .get(&space)
+            .get(space)
             .and_then(|s| s.table.get(number(region)));
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }
@@ -159,7 +159,7 @@ impl Kernel {
     pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let found = self
             .spaces
-            .get(&space)
+            .get(space)
             .and_then(|s| s.table.get(number(region)));
         found.map_or(PageBits::EMPTY, |found| found.present)
     }

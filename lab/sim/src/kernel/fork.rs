@@ -21,12 +21,12 @@ impl Kernel {
         let mappings = found.mappings.clone();
         let (resident, huge, swapped) = (found.resident, found.huge, found.swapped);
         let (fault_sizes, many_sizes) = (found.fault_sizes, found.many_sizes);
-        let child = self.add_space(family);
+        let child = self.spaces.add(family);
         let copy = self.space_mut(child)?;
         (copy.table, copy.mappings) = (table, mappings);
         (copy.fault_sizes, copy.many_sizes) = (fault_sizes, many_sizes);
         (copy.resident, copy.huge, copy.swapped) = (resident, huge, swapped);
-        self.swap.used += swapped;
+        self.reclaim_state.swap.used += swapped;
         let paid = self.pay(
             Payer::Program(parent),
             times(regions, self.costs.fork_region_ns),

@@ -122,7 +122,7 @@ impl Kernel {
         found.zero_mapped = found.zero_mapped.minus(pages);
         owned.resident -= u64::from(gone.count());
         owned.swapped -= swapped;
-        self.swap.used -= swapped;
+        self.reclaim_state.swap.used -= swapped;
         for run in runs {
             self.release(space, first_page(region) + u64::from(run.first), run);
         }

@@ -151,11 +151,11 @@ impl Frontier {
 impl Kernel {
     /// Watches where an address space is touched for the first time.
     pub fn watch_first_touches(&mut self, space: SpaceId) {
-        self.frontier.watched.entry(space).or_default();
+        self.reports.frontier.watched.entry(space).or_default();
     }
 
     /// Who advanced from region to region since this was last asked.
     pub fn take_advances(&mut self) -> Vec<(SpaceId, Advance)> {
-        std::mem::take(&mut self.frontier.advances)
+        std::mem::take(&mut self.reports.frontier.advances)
     }
 }

@@ -29,17 +29,17 @@ impl Kernel {
     /// For a guest: these frames of a pageblock, and no others of it, are in its host's swap; the guest waits `each` long
     /// for one of them.
     pub fn set_away(&mut self, block: u32, frames: PageBits, each: Duration) {
-        self.hosted.each = each;
+        self.reports.hosted.each = each;
         if frames.is_empty() {
-            self.hosted.away.remove(&block);
+            self.reports.hosted.away.remove(&block);
         } else {
-            self.hosted.away.insert(block, frames);
+            self.reports.hosted.away.insert(block, frames);
         }
     }
 
     /// For a guest: frames in its host's swap that were accessed since this was last asked.
     pub fn take_wanted(&mut self) -> Vec<FrameRun> {
-        std::mem::take(&mut self.hosted.wanted)
+        std::mem::take(&mut self.reports.hosted.wanted)
     }
 
     /// For a guest: whose pages lie in a pageblock of its memory. One region can come several times.
@@ -51,7 +51,7 @@ impl Kernel {
             Some((family, page..page + u64::from(run.count)))
         });
         anonymous.flat_map(|(family, pages)| {
-            let members = self.families.get(family as usize).into_iter().flatten();
+            let members = self.spaces.members(family).iter();
             members.flat_map(move |space| {
                 let regions = by_region(pages.clone());
                 regions.map(|(region, ..)| (*space, address(region)))
@@ -67,18 +67,18 @@ impl Kernel {
 
     /// Whether anything of an address space may be in swap, the host's included.
     pub(crate) fn has_away(&self, space: SpaceId) -> bool {
-        let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
-        own || !self.hosted.away.is_empty()
+        let own = self.spaces.get(space).is_some_and(|s| s.swapped > 0);
+        own || !self.reports.hosted.away.is_empty()
     }
 
     /// Pages of a region that are in swap, the host's included.
     pub(crate) fn away(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.spaces.get(&space);
+        let found = self.spaces.get(space);
         let Some(found) = found.and_then(|s| s.table.get(number(region))) else {
             return PageBits::EMPTY;
         };
         let mut away = found.swapped;
-        if self.hosted.away.is_empty() {
+        if self.reports.hosted.away.is_empty() {
             return away;
         }
         if let Some(block) = found.huge {
@@ -104,11 +104,12 @@ impl Kernel {
     /// What an access to a page in swap takes: the expectation, of this kernel's and of its host's.
     pub(crate) fn away_time(&self) -> Duration {
         let costs = &self.costs;
-        let own = times(1, costs.base_fault_ns + costs.swap_base_ns) + self.swap.read(1);
-        if self.hosted.away.is_empty() {
+        let own =
+            times(1, costs.base_fault_ns + costs.swap_base_ns) + self.reclaim_state.swap.read(1);
+        if self.reports.hosted.away.is_empty() {
             own
         } else {
-            self.hosted.each
+            self.reports.hosted.each
         }
     }
 
@@ -140,12 +141,12 @@ impl Kernel {
     }
 
     fn away_of(&self, block: u32) -> PageBits {
-        let away = self.hosted.away.get(&block).copied();
+        let away = self.reports.hosted.away.get(&block).copied();
         away.unwrap_or(PageBits::EMPTY)
     }
 
     fn want(&mut self, frame: u32) {
-        let Some(away) = self.hosted.away.get_mut(&block_of(frame)) else {
+        let Some(away) = self.reports.hosted.away.get_mut(&block_of(frame)) else {
             return;
         };
         if !away.contains(offset_of(frame)) {
@@ -153,11 +154,11 @@ impl Kernel {
         }
         away.remove(offset_of(frame));
         if away.is_empty() {
-            self.hosted.away.remove(&block_of(frame));
+            self.reports.hosted.away.remove(&block_of(frame));
         }
-        match self.hosted.wanted.last_mut() {
+        match self.reports.hosted.wanted.last_mut() {
             Some(last) if last.first + last.count == frame => last.count += 1,
-            _ => self.hosted.wanted.push(FrameRun {
+            _ => self.reports.hosted.wanted.push(FrameRun {
                 first: frame,
                 count: 1,
             }),

@@ -25,15 +25,15 @@ impl Kernel {
         let mut mapped = 0;
         let mut shared = BTreeSet::new();
         let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
-        for (id, space) in &self.spaces {
+        for space in self.spaces.iter() {
             self.check_counts(space)?;
             swapped += space.swapped;
-            let alone = !self.has_relatives(space.family);
+            let alone = !self.spaces.has_relatives(space.family);
             for (number, region) in space.table.iter() {
-                self.check_region(*id, space.family, number, region)?;
+                self.check_region(space.id, space.family, number, region)?;
                 if let Some(rule) = sizes::broken(space, number, region) {
                     return Err(BrokenKernel::Region {
-                        space: *id,
+                        space: space.id,
                         region: number * HUGE_PAGE_BYTES,
                         rule,
                     });
@@ -61,9 +61,13 @@ impl Kernel {
                 })
             }
         };
-        count("pages in swap", self.swap.used, swapped)?;
-        count("reservations", self.reservations.len(), reservations)?;
-        for (page, frame) in self.cache.iter() {
+        count("pages in swap", self.reclaim_state.swap.used, swapped)?;
+        count(
+            "reservations",
+            self.huge_frames.reservations.len(),
+            reservations,
+        )?;
+        for (page, frame) in self.reclaim_state.cache.iter() {
             if self.memory.owner(frame) != Some(Owner::Cache { page }) {
                 return Err(BrokenKernel::Frames(
                     "a cached page is in a frame of somebody else",
@@ -72,11 +76,11 @@ impl Kernel {
         }
         count(
             "cached pages",
-            self.cache.pages,
-            self.cache.iter().count() as u64,
+            self.reclaim_state.cache.pages,
+            self.reclaim_state.cache.iter().count() as u64,
         )?;
         let owned = self.memory.frames() - self.memory.free_frames() - self.memory.kernel_frames();
-        let known = mapped + shared.len() as u64 + reserved + self.cache.pages;
+        let known = mapped + shared.len() as u64 + reserved + self.reclaim_state.cache.pages;
         count("frames in use", owned, known)
     }
 

@@ -6,17 +6,17 @@ use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
 use super::hosted::Hosted;
-use super::payer::{KernelThread, Paid, Payer};
+use super::payer::{Accounts, Paid, Payer};
 use super::recency::Recency;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, pages_of};
+use super::spaces::Spaces;
 use super::swap::{Swap, SwapSpec};
 use super::threads::Threads;
 use super::{HugeAdvice, KernelCosts, KernelError, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
 use hawkeye_policy::HUGE_PAGE_BYTES;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,25 +40,39 @@ const MOST_BYTES: u64 = 1 << 40;
 /// A kernel at work. See the module.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    pub(crate) memory: PhysicalMemory,
-    pub(crate) costs: KernelCosts,
-    pub(crate) faults: Arc<dyn FaultPolicy>,
-    pub(crate) watermarks: ZoneWatermarks,
-    pub(crate) spaces: BTreeMap<SpaceId, AddressSpace>,
-    /// Living members of each family, by the family's number.
-    pub(crate) families: Vec<Vec<SpaceId>>,
-    pub(crate) created: u32,
-    pub(crate) cache: PageCache,
-    pub(crate) swap: Swap,
-    pub(crate) recency: Recency,
-    pub(crate) reservations: Reservations,
-    pub(crate) deferral: Deferral,
-    pub(crate) threads: Threads,
-    pub(crate) frontier: Frontier,
-    pub(crate) hosted: Hosted,
-    pub(crate) remapped: Remapped,
-    pub(crate) by_thread: BTreeMap<KernelThread, Duration>,
-    pub(crate) by_manager: Duration,
+    pub(super) memory: PhysicalMemory,
+    pub(super) costs: KernelCosts,
+    pub(super) faults: Arc<dyn FaultPolicy>,
+    pub(super) spaces: Spaces,
+    pub(super) reclaim_state: ReclaimState,
+    pub(super) huge_frames: HugeFrames,
+    pub(super) threads: Threads,
+    pub(super) reports: Reports,
+    pub(super) accounts: Accounts,
+}
+
+/// What can be taken back when memory runs short, in which order, and how short is short.
+#[derive(Clone, Debug)]
+pub(super) struct ReclaimState {
+    pub(super) watermarks: ZoneWatermarks,
+    pub(super) cache: PageCache,
+    pub(super) recency: Recency,
+    pub(super) swap: Swap,
+}
+
+/// Memory that is kept or made contiguous for huge pages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HugeFrames {
+    pub(super) reservations: Reservations,
+    pub(super) deferral: Deferral,
+}
+
+/// What the kernel tells the machine around it: the engine, and the host of a virtual machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reports {
+    pub(super) frontier: Frontier,
+    pub(super) remapped: Remapped,
+    pub(super) hosted: Hosted,
 }
 
 impl Kernel {
@@ -75,42 +89,26 @@ impl Kernel {
         }
         let memory = PhysicalMemory::new(spec.memory_bytes);
         Ok(Self {
-            watermarks: ZoneWatermarks::of(memory.frames()),
+            reclaim_state: ReclaimState {
+                watermarks: ZoneWatermarks::of(memory.frames()),
+                cache: PageCache::default(),
+                recency: Recency::default(),
+                swap: Swap::new(spec.swap),
+            },
             memory,
             costs: spec.costs,
             faults: spec.faults,
-            spaces: BTreeMap::new(),
-            families: Vec::new(),
-            created: 0,
-            cache: PageCache::default(),
-            swap: Swap::new(spec.swap),
-            recency: Recency::default(),
-            reservations: Reservations::default(),
-            deferral: Deferral::default(),
+            spaces: Spaces::default(),
+            huge_frames: HugeFrames::default(),
             threads: Threads::default(),
-            frontier: Frontier::default(),
-            hosted: Hosted::default(),
-            remapped: Remapped::default(),
-            by_thread: BTreeMap::new(),
-            by_manager: Duration::ZERO,
+            reports: Reports::default(),
+            accounts: Accounts::default(),
         })
     }
 
     /// A new, empty address space.
     pub fn create_space(&mut self) -> SpaceId {
-        let family = self.families.len() as u32;
-        self.families.push(Vec::new());
-        self.add_space(family)
-    }
-
-    pub(crate) fn add_space(&mut self, family: u32) -> SpaceId {
-        let id = SpaceId(self.created);
-        self.created += 1;
-        self.spaces.insert(id, AddressSpace::new(id, family));
-        if let Some(members) = self.families.get_mut(family as usize) {
-            members.push(id);
-        }
-        id
+        self.spaces.create()
     }
 
     /// Maps private anonymous memory. It takes no time worth counting, and no memory.
@@ -159,42 +157,37 @@ impl Kernel {
             time += self.unmap_pages(space, pages)?;
         }
         let paid = self.pay(Payer::Program(space), time);
-        if let Some(gone) = self.spaces.remove(&space) {
-            if let Some(members) = self.families.get_mut(gone.family as usize) {
-                members.retain(|member| *member != space);
-            }
-        }
-        self.frontier.forget(space);
+        self.spaces.remove(space);
+        self.reports.frontier.forget(space);
         self.debug_check();
         Ok(paid)
     }
 
-    /// Whose family a space is of, and whether it has living relatives.
-    pub(crate) fn has_relatives(&self, family: u32) -> bool {
-        let members = self.families.get(family as usize);
-        members.is_some_and(|members| members.len() > 1)
-    }
-
     pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace, KernelError> {
-        self.spaces.get(&space).ok_or(KernelError::Space(space))
+        self.spaces.get(space).ok_or(KernelError::Space(space))
     }
 
     pub(crate) fn space_mut(&mut self, space: SpaceId) -> Result<&mut AddressSpace, KernelError> {
-        self.spaces.get_mut(&space).ok_or(KernelError::Space(space))
+        self.spaces.get_mut(space).ok_or(KernelError::Space(space))
     }
 
     /// Charges time to somebody.
     pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
         match by {
             Payer::Program(space) => {
-                if let Some(space) = self.spaces.get_mut(&space) {
+                if let Some(space) = self.spaces.get_mut(space) {
                     space.charged += time;
                 }
             }
-            Payer::Kernel(thread) => *self.by_thread.entry(thread).or_default() += time,
-            Payer::Manager => self.by_manager += time,
+            Payer::Kernel(thread) => self.accounts.charge_thread(thread, time),
+            Payer::Manager => self.accounts.charge_manager(time),
         }
         Paid { by, time }
+    }
+
+    /// What it does at page faults.
+    pub(crate) fn fault_policy(&self) -> &dyn FaultPolicy {
+        self.faults.as_ref()
     }
 
     /// Time to free these.

@@ -2,7 +2,7 @@
 
 use super::costs::times;
 use super::fault_policies::{FirstTouch, Zeroing};
-use super::faulting::Sum;
+use super::fault_sum::Sum;
 use super::region::Reservation;
 use super::space::first_page;
 use super::{Kernel, KernelError, SpaceId};
@@ -144,9 +144,9 @@ impl Kernel {
         let got = self.base_frames(space, count, Content::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
         sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
-        sum.time += self.swap.read(pages);
+        sum.time += self.reclaim_state.swap.read(pages);
         sum.faults.swapped_in += pages;
-        self.swap.used -= pages;
+        self.reclaim_state.swap.used -= pages;
         let space = self.space_mut(space)?;
         space.resident += pages;
         space.swapped -= pages;

@@ -58,7 +58,7 @@ impl Kernel {
                 space: space.0,
                 region: region + 1,
             };
-            let found = self.spaces.get(&space).and_then(|s| s.table.get(region));
+            let found = self.spaces.get(space).and_then(|s| s.table.get(region));
             let Some(found) = found else {
                 continue;
             };
@@ -72,7 +72,7 @@ impl Kernel {
             // KSM splits a huge page to merge a part of it.
             let splits = self.split_huge(space, region).unwrap_or(0);
             *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-            self.remapped.note(space, region);
+            self.reports.remapped.note(space, region);
             merged += u64::from(self.drop_zeros(space, region, time).unwrap_or(0));
         }
         (scanned, merged)
@@ -81,10 +81,10 @@ impl Kernel {
     fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
         let first = SpaceId(at.space);
-        self.spaces.range(first..).find_map(|(id, space)| {
-            let from = if *id == first { at.region } else { 0 };
+        self.spaces.from(first).find_map(|space| {
+            let from = if space.id == first { at.region } else { 0 };
             let region = space.table.next(from).filter(|_| space.mergeable)?;
-            Some((*id, region))
+            Some((space.id, region))
         })
     }
 }

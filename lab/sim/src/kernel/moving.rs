@@ -25,7 +25,7 @@ impl Kernel {
         let Owner::Anonymous { family, page } = Owner::unpack(run.value) else {
             return all;
         };
-        let members = self.families.get(family as usize).into_iter().flatten();
+        let members = self.spaces.members(family).iter();
         let frame = FrameRun::of_block(block).first + u32::from(run.first);
         let folios = members.filter_map(|member| self.next_folio(*member, page, frame, run.count));
         match folios.min() {
@@ -49,7 +49,7 @@ impl Kernel {
         frame: u32,
         count: u16,
     ) -> Option<(u16, PageOrder)> {
-        let table = &self.spaces.get(&space)?.table;
+        let table = &self.spaces.get(space)?.table;
         by_region(page..page + u64::from(count)).find_map(|(region, first, count)| {
             let found = table.get(region).filter(|r| !r.folios.is_empty())?;
             let passed = first_page(region) + u64::from(first) - page;
@@ -68,7 +68,7 @@ impl Kernel {
             Owner::Anonymous { family, page } => self.remap(family, page, from, to),
             Owner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
-                    self.cache.moved(page, to);
+                    self.reclaim_state.cache.moved(page, to);
                 }
             }
             Owner::Kernel { .. } | Owner::Reserved { .. } => {}
@@ -77,8 +77,7 @@ impl Kernel {
 
     /// All members of a family that have these frames at pages from `page` on have others now, from `to` on.
     fn remap(&mut self, family: u32, page: u64, from: FrameRun, to: u32) {
-        let members = self.families.get(family as usize).cloned();
-        for member in members.into_iter().flatten() {
+        for member in self.spaces.members(family).to_vec() {
             for (region, first, count) in by_region(page..page + u64::from(from.count)) {
                 // From a page in this region to the frame it had.
                 let passed = first_page(region) + u64::from(first) - page;
@@ -99,13 +98,13 @@ impl Kernel {
         from: FrameRun,
         to: u32,
     ) {
-        let found = self.spaces.get(&member).and_then(|s| s.table.get(region));
+        let found = self.spaces.get(member).and_then(|s| s.table.get(region));
         // A relative that has split its huge page may have moved on; this one hasn't.
         let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
         if huge {
             self.end_joined(member, region);
         }
-        let Some(space) = self.spaces.get_mut(&member) else {
+        let Some(space) = self.spaces.get_mut(member) else {
             return;
         };
         let Some(found) = space.table.get_mut(region) else {
@@ -118,7 +117,7 @@ impl Kernel {
         if huge {
             found.split();
             space.huge -= 1;
-            self.remapped.note(member, region);
+            self.reports.remapped.note(member, region);
         }
         let had = |place: u16| u64::from(from.first) + u64::from(place - first);
         let runs = found.frames.within(first, from.count as u16);
@@ -132,7 +131,7 @@ impl Kernel {
         }
         found.end_scattered_folios();
         if !same.is_empty() {
-            self.remapped.note_moved(member, region);
+            self.reports.remapped.note_moved(member, region);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Whose time the kernel's work takes.
 
 use super::SpaceId;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A thread of the kernel.
@@ -39,4 +40,29 @@ pub struct Paid {
     pub by: Payer,
     /// How much.
     pub time: Duration,
+}
+
+/// Time that was charged to threads of the kernel and to the manager.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Accounts {
+    by_thread: BTreeMap<KernelThread, Duration>,
+    by_manager: Duration,
+}
+
+impl Accounts {
+    pub(super) fn charge_thread(&mut self, thread: KernelThread, time: Duration) {
+        *self.by_thread.entry(thread).or_default() += time;
+    }
+
+    pub(super) fn charge_manager(&mut self, time: Duration) {
+        self.by_manager += time;
+    }
+
+    pub(super) fn thread_time(&self, thread: KernelThread) -> Duration {
+        self.by_thread.get(&thread).copied().unwrap_or_default()
+    }
+
+    pub(super) fn manager_time(&self) -> Duration {
+        self.by_manager
+    }
 }

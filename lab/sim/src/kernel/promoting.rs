@@ -169,16 +169,13 @@ impl Kernel {
 
     /// Whether a mapping that doesn't refuse huge pages holds all of a region.
     fn allows_huge(&self, space: SpaceId, region: u64) -> bool {
-        let advice = self
-            .spaces
-            .get(&space)
-            .and_then(|s| s.region_advice(region));
+        let advice = self.spaces.get(space).and_then(|s| s.region_advice(region));
         advice.is_some_and(|advice| advice != HugeAdvice::NoHuge)
     }
 
     /// Base pages of a region that the program accessed, as the processor's access bits say: reclaim goes by them.
     pub fn note_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
-        let found = self.spaces.get_mut(&space);
+        let found = self.spaces.get_mut(space);
         if let Some(found) = found.and_then(|space| space.table.get_mut(number(region))) {
             found.accessed = found.accessed.or(pages.and(found.present));
         }

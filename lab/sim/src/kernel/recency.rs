@@ -5,6 +5,7 @@
 //! becomes active again, the rest goes. So memory that nobody uses any more goes before what came later; memory that is
 //! used seldom goes when it is not accessed while it passes through the inactive list.
 
+use super::machine::ReclaimState;
 use super::{Kernel, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -54,17 +55,17 @@ impl Recency {
 impl Kernel {
     /// Lists regions that were touched for the first time since this was last done.
     pub(crate) fn list_touched(&mut self) {
-        let recency = &mut self.recency;
-        for (id, space) in &mut self.spaces {
+        let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
+        for space in self.spaces.iter_mut() {
             for region in space.table.take_created() {
                 let Some(found) = space.table.get_mut(region) else {
                     continue;
                 };
-                if found.listed.is_none() && self.swap.is_there() {
+                if found.listed.is_none() && swap.is_there() {
                     recency.count += 1;
                     found.listed = Some(recency.count);
                     recency.active.push_back(Listed {
-                        space: *id,
+                        space: space.id,
                         region,
                         number: recency.count,
                     });
@@ -79,10 +80,10 @@ impl Kernel {
         loop {
             let Recency {
                 active, inactive, ..
-            } = &mut self.recency;
+            } = &mut self.reclaim_state.recency;
             let low = inactive.is_empty() || inactive.len() * ratio < active.len();
             let at = if low { active } else { inactive }.pop_front()?;
-            let space = self.spaces.get_mut(&at.space);
+            let space = self.spaces.get_mut(at.space);
             let found = space.and_then(|space| space.table.get_mut(at.region));
             let Some(found) = found.filter(|found| found.listed == Some(at.number)) else {
                 continue;
@@ -91,7 +92,7 @@ impl Kernel {
                 return Some(at);
             }
             found.accessed = PageBits::EMPTY;
-            self.recency.inactive.push_back(at);
+            self.reclaim_state.recency.inactive.push_back(at);
         }
     }
 }

@@ -28,10 +28,10 @@ impl Kernel {
         page: u64,
         frame: u32,
     ) -> bool {
-        let members = self.families.get(family as usize).into_iter().flatten();
+        let members = self.spaces.members(family).iter();
         let (region, place) = (page >> 9, (page & 511) as u16);
         members.filter(|member| **member != space).any(|member| {
-            let found = self.spaces.get(member).and_then(|s| s.table.get(region));
+            let found = self.spaces.get(*member).and_then(|s| s.table.get(region));
             found.is_some_and(|found| found.frame(place) == Some(frame))
         })
     }
@@ -43,8 +43,8 @@ impl Kernel {
             first: run.value as u32,
             count: run.count.into(),
         };
-        let family = self.spaces.get(&space).map_or(0, |s| s.family);
-        if !self.has_relatives(family) {
+        let family = self.spaces.get(space).map_or(0, |s| s.family);
+        if !self.spaces.has_relatives(family) {
             self.memory.free(frames);
             return;
         }
@@ -63,7 +63,7 @@ impl Kernel {
     pub fn out_of_memory_victim(&self) -> Option<SpaceId> {
         let largest = self
             .spaces
-            .values()
+            .iter()
             .max_by_key(|s| (s.resident + s.swapped, s.id))?;
         Some(largest.id)
     }
@@ -87,7 +87,7 @@ impl Kernel {
 
     /// The larger page that a region is part of becomes huge pages, in the same frames; whether there was one.
     pub(crate) fn end_joined(&mut self, space: SpaceId, region: u64) -> bool {
-        let Some(space) = self.spaces.get_mut(&space) else {
+        let Some(space) = self.spaces.get_mut(space) else {
             return false;
         };
         let joined = space.table.get(region).and_then(|found| found.joined);

@@ -31,13 +31,13 @@ impl Kernel {
     /// Starts to write down which regions the kernel swaps from or merges pages of; with `moves` also those of which it moves
     /// pages to other frames.
     pub fn record_remapped(&mut self, moves: bool) {
-        self.remapped.regions.get_or_insert_default();
-        self.remapped.moves = moves;
+        self.reports.remapped.regions.get_or_insert_default();
+        self.reports.remapped.moves = moves;
     }
 
     /// Those regions since this was last asked, in ascending order.
     pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
-        let regions = self.remapped.regions.as_mut().map(std::mem::take);
+        let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
         let regions = regions.unwrap_or_default().into_iter();
         let address = |region| RegionAddr::containing(region * HUGE_PAGE_BYTES);
         regions

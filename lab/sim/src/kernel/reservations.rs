@@ -29,7 +29,7 @@ impl Kernel {
     /// Pages of a region were mapped: a reservation moves to the end of the queue, and becomes a huge page when all of
     /// it is populated.
     pub(crate) fn populated(&mut self, space: SpaceId, region: u64, time: &mut Duration) {
-        let Some(owned) = self.spaces.get_mut(&space) else {
+        let Some(owned) = self.spaces.get_mut(space) else {
             return;
         };
         let Some(found) = owned.table.get_mut(region) else {
@@ -38,7 +38,10 @@ impl Kernel {
         let Some(reservation) = &mut found.reservation else {
             return;
         };
-        self.reservations.queue.remove(&reservation.used);
+        self.huge_frames
+            .reservations
+            .queue
+            .remove(&reservation.used);
         let frames = FrameRun::of_block(reservation.block);
         let whole = Run {
             first: 0,
@@ -58,9 +61,10 @@ impl Kernel {
             // The page table is looked through once.
             *time += times(1, self.costs.read_region_ns);
         } else {
-            self.reservations.clock += 1;
-            reservation.used = self.reservations.clock;
-            self.reservations
+            self.huge_frames.reservations.clock += 1;
+            reservation.used = self.huge_frames.reservations.clock;
+            self.huge_frames
+                .reservations
                 .queue
                 .insert(reservation.used, (space, region));
         }
@@ -71,23 +75,27 @@ impl Kernel {
     pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {
-            let Some((_, (space, region))) = self.reservations.queue.first_key_value() else {
+            let Some((_, (space, region))) = self.huge_frames.reservations.queue.first_key_value()
+            else {
                 break;
             };
             freed += self.break_reservation(*space, *region);
-            self.reservations.broken += 1;
+            self.huge_frames.reservations.broken += 1;
         }
         freed
     }
 
     /// Ends the reservation of a region, if it has one; returns how many unused frames that frees.
     pub(crate) fn break_reservation(&mut self, space: SpaceId, region: u64) -> u64 {
-        let found = self.spaces.get_mut(&space);
+        let found = self.spaces.get_mut(space);
         let found = found.and_then(|space| space.table.get_mut(region));
         let Some(reservation) = found.and_then(|found| found.reservation.take()) else {
             return 0;
         };
-        self.reservations.queue.remove(&reservation.used);
+        self.huge_frames
+            .reservations
+            .queue
+            .remove(&reservation.used);
         let unused = self.memory.reserved_frames(reservation.block);
         let start = FrameRun::of_block(reservation.block).first;
         for (first, count) in unused.each_run() {

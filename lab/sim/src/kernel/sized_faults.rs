@@ -1,7 +1,7 @@
 //! First touches that map a page between a base and a huge one (`alloc_anon_folio` of `mm/memory.c`).
 
 use super::costs::times;
-use super::faulting::Sum;
+use super::fault_sum::Sum;
 use super::space::first_page;
 use super::{Kernel, KernelError, SpaceId};
 use crate::bits::PageBits;
@@ -110,7 +110,7 @@ impl Kernel {
         order: PageOrder,
     ) -> Result<Option<Allocated>, KernelError> {
         let owner: Owner = self.owner(space, page & !(order.pages() - 1))?;
-        if self.memory.free_frames() < order.pages() + self.watermarks.low {
+        if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
         let order = order.number() as u8;

@@ -24,7 +24,7 @@ impl Kernel {
             let spare = self
                 .memory
                 .free_frames()
-                .saturating_sub(self.watermarks.min);
+                .saturating_sub(self.reclaim_state.watermarks.min);
             let most = u64::from(most).min(spare) as u16;
             if most > 0 {
                 let got = self
@@ -47,7 +47,7 @@ impl Kernel {
         compact: bool,
         time: &mut Duration,
     ) -> Option<Allocated> {
-        let needed = u64::from(PAGES_PER_REGION) + self.watermarks.low;
+        let needed = u64::from(PAGES_PER_REGION) + self.reclaim_state.watermarks.low;
         if self.memory.free_frames() < needed {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use super::costs::times;
+use super::machine::ReclaimState;
 use super::recency::Listed;
 use super::region::Region;
 use super::space::first_page;
@@ -107,13 +108,27 @@ impl Swap {
 const MOST_LOOKS: usize = 2;
 
 impl Kernel {
+    /// Whether memory is so short that reclaim may look for old pages: less than this many times the high watermark is
+    /// free, or pages are in swap.
+    pub(crate) fn is_short(&self, times_high: u64) -> bool {
+        let ReclaimState {
+            watermarks, swap, ..
+        } = &self.reclaim_state;
+        self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
+    }
+
+    /// Whether there is somewhere to swap to.
+    pub(crate) fn has_swap(&self) -> bool {
+        self.reclaim_state.swap.is_there()
+    }
+
     /// Swaps pages out that were not accessed lately; returns how many. Huge pages are split first. Pages that relatives
     /// share stay.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
-        let want = want.min(self.swap.room());
+        let want = want.min(self.reclaim_state.swap.room());
         self.list_touched();
         let mut done = 0;
-        let mut looks = MOST_LOOKS * self.recency.len();
+        let mut looks = MOST_LOOKS * self.reclaim_state.recency.len();
         while done < want && looks > 0 {
             looks -= 1;
             let Some(at) = self.next_inactive() else {
@@ -122,9 +137,9 @@ impl Kernel {
             let (gone, more) = self.swap_out_of(at, want - done, time);
             done += gone;
             if more {
-                self.recency.put_back(at);
+                self.reclaim_state.recency.put_back(at);
             } else {
-                self.recency.activate(at);
+                self.reclaim_state.recency.activate(at);
             }
         }
         done
@@ -132,7 +147,7 @@ impl Kernel {
 
     /// Returns how many pages of a region went, and whether more of it could.
     fn swap_out_of(&mut self, at: Listed, want: u64, time: &mut Duration) -> (u64, bool) {
-        let Some(space) = self.spaces.get_mut(&at.space) else {
+        let Some(space) = self.spaces.get_mut(at.space) else {
             return (0, false);
         };
         let family = space.family;
@@ -145,7 +160,7 @@ impl Kernel {
         }
         let mut old = found.present.minus(accessed);
         let shared = found.shared;
-        if self.has_relatives(family) {
+        if self.spaces.has_relatives(family) {
             old = old.minus(shared);
         }
         if old.is_empty() {
@@ -169,17 +184,17 @@ impl Kernel {
             }
         }
         let pages = want - left;
-        self.remapped.note(at.space, at.region);
-        *time += times(pages, self.costs.swap_base_ns) + self.swap.write(pages);
+        self.reports.remapped.note(at.space, at.region);
+        *time += times(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write(pages);
         (pages, u64::from(old.count()) > pages)
     }
 
     fn region_mut(&mut self, at: Listed) -> Option<&mut Region> {
-        self.spaces.get_mut(&at.space)?.table.get_mut(at.region)
+        self.spaces.get_mut(at.space)?.table.get_mut(at.region)
     }
 
     fn swap_out_run(&mut self, at: Listed, first: u16, count: u16) {
-        let Some(space) = self.spaces.get_mut(&at.space) else {
+        let Some(space) = self.spaces.get_mut(at.space) else {
             return;
         };
         let Some(found) = space.table.get_mut(at.region) else {
@@ -190,7 +205,7 @@ impl Kernel {
         found.swapped = found.swapped.or(PageBits::range(first, count));
         space.resident -= u64::from(count);
         space.swapped += u64::from(count);
-        self.swap.used += u64::from(count);
+        self.reclaim_state.swap.used += u64::from(count);
         for run in runs {
             let page = first_page(at.region) + u64::from(run.first);
             self.release(at.space, page, run);

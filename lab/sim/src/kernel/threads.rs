@@ -107,7 +107,7 @@ impl Kernel {
     pub fn step(&mut self, step: Duration) -> Stepped {
         let mut done = Stepped::default();
         self.list_touched();
-        self.swap.step(step);
+        self.reclaim_state.swap.step(step);
         self.step_kswapd(step, &mut done);
         self.step_zeroing(step, &mut done);
         self.step_merging(step, &mut done);
@@ -116,7 +116,7 @@ impl Kernel {
     }
 
     fn step_kswapd(&mut self, step: Duration, done: &mut Stepped) {
-        let marks = self.watermarks;
+        let marks = self.reclaim_state.watermarks;
         if self.memory.free_frames() >= marks.low {
             return;
         }

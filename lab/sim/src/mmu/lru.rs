@@ -4,12 +4,9 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
 //! front, and the tag at the end falls out.
 
-use super::vectors::{LANES, Place, lanes, lanes_mut, leave_missed, touch};
+use super::vectors::{EMPTY, LANES, Place, lanes, lanes_mut, leave_missed, touch};
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
-
-/// No page and no line: tags are of at most 31 bits.
-pub(super) const EMPTY: u32 = u32::MAX;
 
 /// Ways that are compared before a branch is taken.
 const CHUNK: usize = 4;

@@ -20,7 +20,8 @@ pub use intel::{HASWELL, ICE_LAKE, SAPPHIRE_RAPIDS, SKYLAKE};
 pub use riscv::XIANGSHAN;
 
 use super::caches::CacheLevel;
-use super::processor::{NestedCaches, Processor};
+use super::processor::Processor;
+use super::walk::NestedCaches;
 use super::walk::WalkCacheSizes;
 
 const KIB: u64 = 1 << 10;

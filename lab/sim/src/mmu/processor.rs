@@ -5,7 +5,7 @@ use super::group::{Group, Groups};
 use super::lru::Shape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
-use super::walk::WalkCacheSizes;
+use super::walk::{NestedCaches, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
 
@@ -41,17 +41,6 @@ pub struct Processor {
     pub walkers: u32,
     /// Caches and memory.
     pub memory: MemorySpec,
-}
-
-/// What a processor remembers of the way from guest-physical to host-physical addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NestedCaches {
-    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables; 0
-    /// where there is none.
-    pub tlb: u32,
-    /// Caches of the host's upper page-table entries.
-    pub walk_caches: WalkCacheSizes,
 }
 
 /// Most entries of one TLB or walk cache, and most lines of a cache: more exists nowhere.

@@ -7,7 +7,8 @@
 //! 100, all after 16 reads). Processors' own rules are not published, and differ; those of Intel's last levels since Ivy
 //! Bridge are of this kind (A. Abel, J. Reineke, "nanoBench", ISPASS 2020).
 
-use super::lru::{EMPTY, Shape};
+use super::lru::Shape;
+use super::vectors::EMPTY;
 use crate::rng::Rng;
 
 /// Of a line that makes room for the next one.

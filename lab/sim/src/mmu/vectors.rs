@@ -1,8 +1,10 @@
 //! Tags of a set in order of use, four at a time in vectors that every x86-64 and 64-bit Arm processor has.
 
-use super::lru::EMPTY;
 use bytemuck::Pod;
 use wide::{i32x4, u32x4};
+
+/// No page and no line: tags are of at most 31 bits.
+pub(super) const EMPTY: u32 = u32::MAX;
 
 /// Tags of a vector.
 pub(super) const LANES: usize = 4;

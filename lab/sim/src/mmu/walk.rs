@@ -4,7 +4,6 @@
 use super::caches::CACHE_LINE_BYTES;
 use super::lru::{LruSets, Shape};
 use super::page::PageSize;
-use super::processor::NestedCaches;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +28,17 @@ pub struct WalkCacheSizes {
     pub pdpte: u32,
     /// Entries of the topmost table; 0 where there is no such cache.
     pub pml4e: u32,
+}
+
+/// What a processor remembers of the way from guest-physical to host-physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NestedCaches {
+    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables; 0
+    /// where there is none.
+    pub tlb: u32,
+    /// Caches of the host's upper page-table entries.
+    pub walk_caches: WalkCacheSizes,
 }
 
 /// The cache lines that a walk loads one after the other, by their number in memory.

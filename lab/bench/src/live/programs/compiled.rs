@@ -2,7 +2,7 @@
 
 use super::packages;
 use super::scratch::Scratch;
-use crate::live::BenchError;
+use crate::error::BenchError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

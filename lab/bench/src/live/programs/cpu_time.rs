@@ -1,7 +1,7 @@
 //! CPU time that a program's work has cost.
 
 use super::Program;
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::scheduled::Scheduled;
 use nix::errno::Errno;

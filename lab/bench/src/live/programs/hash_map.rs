@@ -3,7 +3,7 @@
 use super::packages;
 use super::reader::{Reader, command};
 use super::scratch::Scratch;
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_workload::{Hot, Workload};
 
 const SOURCE: &str = include_str!("HashLookup.java");

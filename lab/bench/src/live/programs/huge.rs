@@ -1,6 +1,6 @@
 //! Making a whole program huge, and seeing how much of it is.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::process::ProcessHandle;
 use hawkeye_linux::remote_advice::Insisting;
 use hawkeye_linux::{LinuxError, mappings, pagemap, remote_advice};

@@ -1,6 +1,6 @@
 //! Debian packages that experiments take, installed when they are missing.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

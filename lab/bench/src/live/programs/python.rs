@@ -3,7 +3,7 @@
 use super::reader::{Reader, command};
 use super::scratch::Scratch;
 use super::{Program, packages};
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::LinuxError;
 use hawkeye_workload::{Request, Workload};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Programs that speak the workloads' line protocol.
 
 use super::Program;
-use crate::live::{BenchError, Host};
+use crate::error::BenchError;
+use crate::live::Host;
 use hawkeye_workload::{Request, Workload};
 use std::ffi::OsStr;
 use std::process::Command;

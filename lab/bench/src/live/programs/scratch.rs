@@ -1,6 +1,6 @@
 //! Folders for the time of a program.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_linux::LinuxError;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

@@ -2,7 +2,7 @@
 
 use super::cores::Cores;
 use super::{Program, packages};
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_workload::{Event, HandleError, Hot, Latencies, Pace, Request, Workload};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;

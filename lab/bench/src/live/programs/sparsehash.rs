@@ -2,7 +2,7 @@
 
 use super::compiled::Compiled;
 use super::reader::{Reader, command};
-use crate::live::BenchError;
+use crate::error::BenchError;
 use hawkeye_workload::{Hot, Workload};
 
 const SOURCE: &str = include_str!("sparsehash.cc");

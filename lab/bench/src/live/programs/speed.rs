@@ -2,7 +2,7 @@
 
 use super::Program;
 use super::cpu_time::CpuClock;
-use crate::live::BenchError;
+use crate::error::BenchError;
 use std::time::{Duration, Instant};
 
 /// How fast a program works.

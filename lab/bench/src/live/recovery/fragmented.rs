@@ -1,6 +1,6 @@
 //! Free memory that is fragmented for as long as this lives.
 
-use crate::live::error::BenchError;
+use crate::error::BenchError;
 use crate::live::host::Host;
 use hawkeye_workload::{Event, Workload};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Which memory a program uses, seen while all of it is under base pages, and how much of that is huge later. Unlike its speed this is
 //! the same whatever the machine's neighbours do.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
 use hawkeye_linux::page_tables::{Detail, PageTables, Target};

@@ -1,8 +1,8 @@
 //! Programs of which a part is hot.
 
 use super::watch::Yardsticks;
+use crate::error::BenchError;
 use crate::live::Scale;
-use crate::live::error::BenchError;
 use crate::live::host::Host;
 use crate::live::programs::huge::promote_all;
 use crate::live::programs::speed::turn;

@@ -2,7 +2,7 @@
 //! pages and one all huge. The machine's own speed changes by as much as huge pages gain within minutes, and so does what they gain.
 
 use super::in_use::InUse;
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
 use crate::statistics::median;

@@ -1,6 +1,6 @@
 //! The kernel's own promoter: its pace, and what it has done.
 
-use crate::live::error::BenchError;
+use crate::error::BenchError;
 use crate::live::host::Host;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::process::cpu_time;

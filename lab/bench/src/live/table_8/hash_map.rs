@@ -2,7 +2,7 @@
 
 use super::Needed;
 use super::launch::{Launch, Ready};
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::programs::compiled::Compiled;
 
 const SOURCE: &str = include_str!("inserts.cc");

@@ -1,7 +1,8 @@
 //! Large values inserted into Redis, one after the other.
 
 use super::launch::{CORE, Running, command};
-use crate::live::{BenchError, Host};
+use crate::error::BenchError;
+use crate::live::Host;
 use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
 use nix::sys::memfd::{MFdFlags, memfd_create};

@@ -1,6 +1,6 @@
 //! A program, started on one core and timed until it is ready.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::Host;
 use hawkeye_linux::stop::let_signals_through;
 use std::io::{BufRead, BufReader};

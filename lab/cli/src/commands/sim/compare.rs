@@ -1,7 +1,8 @@
 //! `hawkeye-lab sim compare`.
 
+use super::entry::Entry;
 use super::machine::{Machine, systems, threads, workload};
-use super::output::{Entry, Output};
+use super::output::Output;
 use super::trace::Tracing;
 use super::{bar, figures};
 use anyhow::Result;

@@ -1,6 +1,6 @@
 //! Which figures are drawn of results.
 
-use super::output::Entry;
+use super::entry::Entry;
 use hawkeye_bench::plot::{Content, Figure, Line, Panel};
 use hawkeye_sim::engine::{Moment, ProgramFigures};
 use hawkeye_sim::simulate::Simulated;

@@ -1,12 +1,12 @@
 //! Where results go.
 
+use super::entry::Entry;
 use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::plot::Figure;
 use hawkeye_recording::{ResultRow, ResultWriter, SizeRow, SizeWriter};
 use hawkeye_sim::engine::Outcome;
-use hawkeye_sim::simulate::Simulated;
 use serde::Serialize;
 use std::fs::File;
 use std::io::BufWriter;
@@ -37,22 +37,6 @@ pub struct Output {
     /// Draw a figure into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-}
-
-/// A run, with the value of what was varied.
-#[derive(Serialize)]
-pub struct Entry {
-    /// Its dotted key.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub parameter: String,
-    /// As it was given.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub value: String,
-    /// The seed.
-    pub seed: u64,
-    /// What came of it.
-    #[serde(flatten)]
-    pub run: Simulated,
 }
 
 impl Output {

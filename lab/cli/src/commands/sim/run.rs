@@ -1,7 +1,8 @@
 //! `hawkeye-lab sim run`.
 
+use super::entry::Entry;
 use super::machine::{Machine, workload};
-use super::output::{Entry, Output};
+use super::output::Output;
 use super::trace::Tracing;
 use super::{bar, figures};
 

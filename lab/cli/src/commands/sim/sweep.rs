@@ -1,7 +1,8 @@
 //! `hawkeye-lab sim sweep`.
 
+use super::entry::Entry;
 use super::machine::{Machine, systems, threads, workload_text};
-use super::output::{Entry, Output};
+use super::output::Output;
 use super::{bar, figures};
 use anyhow::{Result, anyhow};
 use clap::Args;

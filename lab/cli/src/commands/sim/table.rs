@@ -2,7 +2,7 @@
 
 mod sizes;
 
-use super::output::Entry;
+use super::entry::Entry;
 use bytesize::ByteSize;
 use hawkeye_sim::engine::Outcome;
 

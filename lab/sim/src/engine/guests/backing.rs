@@ -158,10 +158,10 @@ impl Guest {
         };
         let inside = &self.machine.kernel;
         self.machine.debug_check();
-        if inside.memory.frames() > SMALL {
+        if inside.memory().frames() > SMALL {
             return;
         }
-        let blocks = (inside.memory.frames() / u64::from(PAGES_PER_REGION)) as u32;
+        let blocks = (inside.memory().frames() / u64::from(PAGES_PER_REGION)) as u32;
         for block in 0..blocks {
             let region = region_of_block(block);
             let away = host.away(space, region);
@@ -170,7 +170,7 @@ impl Guest {
             let first = FrameRun::of_block(block).first;
             for page in 0..PAGES_PER_REGION {
                 let frame = first + u32::from(page);
-                let used = inside.memory.owner(frame).is_some();
+                let used = inside.memory().owner(frame).is_some();
                 assert!(
                     !used || backed.contains(page),
                     "frame {frame} of {}",

@@ -50,7 +50,7 @@ impl Guest {
         let mut regions = samples.unwrap_or_default();
         let (mut tally, mut busy_ns) = (Tally::default(), 0.0);
         let inside = &self.machine.kernel;
-        let blocks = inside.memory.frames() / u64::from(PAGES_PER_REGION);
+        let blocks = inside.memory().frames() / u64::from(PAGES_PER_REGION);
         let mut accessed = vec![Accessed::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             // Coverage since the window was started: another read goes on with it.
@@ -132,13 +132,12 @@ impl Guest {
 impl Engine {
     /// Lets reclaim know which pages were accessed, where memory is so short that it may look for old ones.
     pub(in crate::engine) fn mark_accessed(&mut self) {
-        if !self.kernel.swap.is_there() || self.now < self.marked + MARK_EVERY {
+        if !self.kernel.has_swap() || self.now < self.marked + MARK_EVERY {
             return;
         }
         self.marked = self.now;
         let now = self.now;
-        let free = self.kernel.memory.free_frames();
-        let short = free < SHORT * self.kernel.watermarks.high || self.kernel.swap.used > 0;
+        let short = self.kernel.is_short(SHORT);
         let guests = self.guests.iter_mut();
         let inside = guests.flat_map(|guest| guest.machine.programs.iter_mut());
         if !short {

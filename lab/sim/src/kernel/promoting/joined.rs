@@ -66,7 +66,7 @@ impl Kernel {
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be, and nobody else's.
     fn lie_in_row(&self, space: SpaceId, regions: &Range<u64>) -> bool {
-        let Some(space) = self.spaces.get(&space) else {
+        let Some(space) = self.spaces.get(space) else {
             return false;
         };
         let block = |region| {

@@ -1,6 +1,6 @@
 //! What can't be mapped.
 
-use super::mappings::SpaceId;
+use super::space_id::SpaceId;
 use thiserror::Error;
 
 /// A change of mappings that can't be made. Nothing was changed.

@@ -3,7 +3,7 @@
 use super::miss::{Kind, MAX_WALKS};
 use super::spec::TranslatorSpec;
 use super::upper::MAX_LEVELS;
-use crate::mmu::lru::EMPTY;
+use crate::mmu::vectors::EMPTY;
 use crate::mmu::vectors::{empty, touch};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
 use prefetch_index::prefetch_index;

@@ -7,16 +7,13 @@ mod pieces;
 use super::error::MappingError;
 use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of};
 use super::sizes::{EntrySize, LeafSize, Orders};
+use super::space_id::SpaceId;
 use super::state::RegionState;
 use crate::mmu::{Groups, MmuError};
 pub(crate) use groups::Mark;
 pub(super) use groups::Membership;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
-
-/// An address space. The number of one that was removed is given again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpaceId(pub(super) u16);
 
 /// Words of a region's bits, the first page lowest.
 const WORDS: usize = 8;

@@ -10,10 +10,11 @@ mod stages;
 
 use super::access::{Access, Sweep};
 use super::counters::TranslationCounters;
-use super::mappings::{Mappings, SpaceId};
+use super::mappings::Mappings;
 use super::miss::{BATCH, MAX_WALKS, Miss, Window};
 use super::outcome::{Done, Swept};
 use super::sizes::{EntrySize, Orders};
+use super::space_id::SpaceId;
 use super::spec::{TranslatorSpec, Work};
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;

@@ -1,6 +1,6 @@
 //! A database cluster of its own, in a temporary folder.
 
-use crate::live::BenchError;
+use crate::error::BenchError;
 use crate::live::programs::cores::Cores;
 use crate::live::programs::packages;
 use crate::live::programs::scratch::Scratch;

@@ -1,7 +1,7 @@
 //! Pages by size, as a table.
 
 use super::{LEAST, memory, width};
-use crate::commands::sim::output::Entry;
+use crate::commands::sim::entry::Entry;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 

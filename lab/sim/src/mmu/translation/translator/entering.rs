@@ -3,10 +3,11 @@
 use super::Translator;
 use crate::mmu::translation::access::Access;
 use crate::mmu::translation::lines::Cause;
-use crate::mmu::translation::mappings::{Mappings, Membership, SpaceId};
+use crate::mmu::translation::mappings::{Mappings, Membership};
 use crate::mmu::translation::miss::{Miss, Window};
 use crate::mmu::translation::outcome::{Fault, check};
 use crate::mmu::translation::sizes::EntrySize;
+use crate::mmu::translation::space_id::SpaceId;
 
 impl Translator {
     /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
