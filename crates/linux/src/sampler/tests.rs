@@ -67,14 +67,25 @@ fn locked_memory_is_not_taken_for_hot() {
         Ok(Slice::Done(sample)) => sample,
         _ => panic!("no sample"),
     };
-    let touched = |index: u64| {
+    let found = |index: u64| {
         let address = region(index).as_ptr() as u64;
         let mut found = sample.regions.iter();
         let found = found.find(|r| r.region.start() == address);
-        found.expect("is there").accessed
+        found.expect("is there")
     };
+    let touched = |index| found(index).accessed;
     assert_eq!([2, 3, 4, 5].map(touched), [0; 4], "locked");
-    assert_eq!([6, 7].map(touched), [0; 2], "cleared, and not used since");
+    // khugepaged may have come by: what it makes huge it maps as accessed.
+    let cleared = [1, 6, 7].map(found).into_iter().filter(|r| !r.is_huge());
+    let cleared: Vec<u16> = cleared.map(|r| r.accessed).collect();
+    assert!(
+        !cleared.is_empty(),
+        "at most one region is made huge in this time"
+    );
+    assert!(
+        cleared.iter().all(|n| *n == 0),
+        "cleared, and not used since: {cleared:?}"
+    );
     // A few translations may have stayed in the TLB.
     assert!(touched(0) > PAGES_PER_REGION / 2, "used");
     // SAFETY: it was mapped above, and nothing refers to it.
