@@ -65,7 +65,7 @@ pub struct Experiment {
 }
 
 /// All of them, shortest first.
-pub const EXPERIMENTS: [Experiment; 28] = [
+pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "sampling",
         shows: "cost of reading coverage, per region and per huge page",

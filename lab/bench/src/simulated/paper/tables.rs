@@ -11,7 +11,7 @@ use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::Setup;
 
 /// All of them.
-pub const TABLES: [Table; 22] = [
+pub const TABLES: &[Table] = &[
     translation::TABLE_3,
     translation::TABLE_5,
     translation::TABLE_9,

@@ -25,7 +25,7 @@ pub struct Paper {
 impl Paper {
     pub fn execute(self) -> Result<()> {
         let reports = published::simulate(
-            &paper::TABLES,
+            paper::TABLES,
             |table| table.name,
             &self.names,
             self.json,
