@@ -18,9 +18,9 @@ mod value;
 pub use error::{ConfigError, Problems};
 pub use prezeroing::PrezeroingSettings;
 
-use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::page_sizes::GivenTo;
-use hawkeye_linux::thp_settings::Khugepaged;
+use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::takeover::thp_settings::Khugepaged;
 use hawkeye_manager::Settings;
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};

@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn levels_and_targets_are_understood() {
         let filter = parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("is right");
-        assert!(filter.would_enable("hawkeye_linux::census", &Level::DEBUG));
+        assert!(filter.would_enable("hawkeye_linux::processes::census", &Level::DEBUG));
         assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
         assert!(filter.would_enable("hawkeye::daemon::server", &Level::TRACE));
         assert!(filter.would_enable("hawkeye_manager", &Level::WARN));

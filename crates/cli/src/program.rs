@@ -1,6 +1,6 @@
 //! What the managed program used, seen from outside.
 
-use hawkeye_linux::process::{self, Used};
+use hawkeye_linux::processes::process::{self, Used};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What can go wrong between the manager and the kernel.
 
-use crate::prezeroing::error::PrezeroingError;
-use crate::sampler::damon::error::DamonError;
+use crate::memory::prezeroing::error::PrezeroingError;
+use crate::sample::sampler::damon::error::DamonError;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::ProcessId;
 use nix::errno::Errno;

@@ -3,23 +3,26 @@
 mod explaining;
 mod knowing;
 
-use crate::cgroup::Groups;
-use crate::counters::{CounterEvents, Counters};
 use crate::error::LinuxError;
-use crate::fault_ahead::{FaultAhead, FillStatistics};
-use crate::following::Following;
-use crate::learned::Notebook;
-use crate::membership::{MemberView, Membership, Scope};
-use crate::process;
-use crate::recovery::RecoveryMethod;
-use crate::remote_advice::Insisting;
-use crate::roster::SweepCosts;
-use crate::sampler::{Sampler, Seeing, Slice};
-use crate::sizing::Sizing;
+use crate::memory::cgroup::Groups;
+use crate::memory::fragmentation;
+use crate::memory::recovery::RecoveryMethod;
+use crate::memory::system_memory;
+use crate::page_sizes::sizing::Sizing;
+use crate::prefault::following::Following;
+use crate::prefault::learned::Notebook;
+use crate::prefault::{FaultAhead, FillStatistics};
+use crate::processes::membership::{MemberView, Membership, Scope};
+use crate::processes::process;
+use crate::processes::roster::SweepCosts;
+use crate::promote::remote_advice::Insisting;
+use crate::promote::target_call::{COLLAPSING, Request, TargetCalls};
+use crate::sample::counters::{CounterEvents, Counters};
+use crate::sample::sampler::{Sampler, Seeing, Slice};
+use crate::sample::shared_pages;
+use crate::sample::walk_costs;
 use crate::stop::{StopSignals, Waited};
-use crate::target_call::{COLLAPSING, Request, TargetCalls};
 use crate::test_costs;
-use crate::{fragmentation, shared_pages, system_memory, walk_costs};
 use hawkeye_manager::{
     Footprint, LatePromotion, Machine, MachineError, NotAnswering, OwnCosts, Prefault, Progress,
     Promoted, Recovered, Sampling, Unanswered, Wake, ZeroScan,

@@ -7,6 +7,9 @@
 //! `switches.rs` turns sizes on, `counters.rs` and `mapped.rs` count the pages that result, `looks.rs`
 //! reads which pages map a region.
 
+pub(crate) mod sizing;
+pub mod tlb_sizes;
+
 mod counters;
 mod looks;
 mod mapped;
@@ -18,7 +21,7 @@ pub use looks::{SizeSeen, SizesSeen};
 pub use mapped::{MappedSizes, mapped};
 pub use switches::SizeSwitches;
 
-use crate::thp_settings::read_setting;
+use crate::takeover::thp_settings::read_setting;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::fs;
@@ -129,7 +132,7 @@ pub fn small(thp: &Path) -> PageOrders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thp_settings::testing::Folder;
+    use crate::takeover::thp_settings::testing::Folder;
 
     #[test]
     fn sizes_are_those_with_a_switch_and_inherit_what_is_set_for_all() {

@@ -7,6 +7,8 @@
 //! Read `facts.rs` (what is tried, on a child process that is thrown away), then `decide.rs` (pure: what follows).
 //! `checked.rs` is the answer that every try has: seen to work, seen to fail, or not tried.
 
+pub mod userfaultfd;
+
 pub mod checked;
 pub mod decide;
 pub mod facts;
@@ -22,8 +24,8 @@ pub use facts::{Extent, Facts, PageMark, gather};
 
 use crate::error::LinuxError;
 use crate::live::Means;
-use crate::page_tables::PageTables;
-use crate::sampler::{AccessBits, Seeing};
+use crate::sample::page_tables::PageTables;
+use crate::sample::sampler::{AccessBits, Seeing};
 use crate::test_costs;
 use decide::SamplerKind;
 use std::time::Duration;

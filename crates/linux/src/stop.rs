@@ -1,5 +1,7 @@
 //! What a waiting manager is woken by: signals, the end of what is managed, a bell.
 
+pub mod bell;
+
 use crate::error::LinuxError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -126,7 +128,7 @@ impl Drop for StopSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bell::Bell;
+    use crate::stop::bell::Bell;
     use nix::sys::signal::raise;
 
     const LONG: Duration = Duration::from_secs(600);

@@ -1,11 +1,15 @@
 //! Becoming the manager of this machine: one at a time, with settings that are put back.
 
+pub mod instance;
+pub mod own_files;
+pub mod thp_settings;
+
 use crate::error::LinuxError;
-use crate::instance::{Instance, state_dir};
 use crate::live::Means;
 use crate::probe::{self, Decision, Extent};
-use crate::sampler::damon::{Damon, DamonError};
-use crate::thp_settings::SettingsGuard;
+use crate::sample::sampler::damon::{Damon, DamonError};
+use crate::takeover::instance::{Instance, state_dir};
+use crate::takeover::thp_settings::SettingsGuard;
 
 /// The right to manage this machine, and what can be done here. Dropping it puts every setting back
 /// and lets the next manager in.

@@ -3,7 +3,7 @@
 
 use crate::error::LinuxError;
 use crate::probe::touch_costs::TouchCosts;
-use crate::process::thread_cpu;
+use crate::processes::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

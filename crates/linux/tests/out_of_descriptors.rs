@@ -1,7 +1,7 @@
 //! A manager that can open no more files keeps what it has. A program of its own: the limit is that of the
 //! whole process.
 
-use hawkeye_linux::sampler::Seeing;
+use hawkeye_linux::sample::sampler::Seeing;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, RecoveryMethod, Scope};
 use hawkeye_manager::Machine;

@@ -1,7 +1,7 @@
 //! The whole machine as the scope: who joins, who leaves, and what wakes the manager. Without BPF, so that
 //! it takes no privilege.
 
-use hawkeye_linux::sampler::Seeing;
+use hawkeye_linux::sample::sampler::Seeing;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
 use hawkeye_manager::{Machine, MachineError, Progress, Sampling, Wake};

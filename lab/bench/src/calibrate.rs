@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::machine_costs::{
     Found, Spread, caches, changing, copying, faults, sampling, shoot_down,
 };
-use hawkeye_linux::walk_costs;
+use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
 use serde::Serialize;

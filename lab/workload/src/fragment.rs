@@ -18,7 +18,7 @@ use crate::memory::{Mapping, PAGE, REGION};
 use crate::process::{ready, stay};
 use crate::protocol::Event;
 use blocks::Holding;
-use hawkeye_linux::fragmentation::FreeMemory;
+use hawkeye_linux::memory::fragmentation::FreeMemory;
 use pins::Pins;
 use std::fs;
 

@@ -74,7 +74,7 @@ struct Summary<'a> {
     measured_s: f64,
     base_regions: usize,
     huge_regions: u64,
-    surroundings: &'a hawkeye_linux::surroundings::Surroundings,
+    surroundings: &'a hawkeye_linux::processes::surroundings::Surroundings,
     memory: &'a hawkeye_policy::MemoryUse,
     cgroup: &'a Option<facts::Group>,
 }

@@ -4,7 +4,7 @@ use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
 use anyhow::Result;
 use clap::Args;
-use hawkeye_linux::instance::state_dir;
+use hawkeye_linux::takeover::instance::state_dir;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;

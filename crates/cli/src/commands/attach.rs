@@ -6,7 +6,7 @@ use crate::program::Watched;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::Scope;
-use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::processes::process::ProcessHandle;
 use std::cell::RefCell;
 use std::process::ExitCode;
 

@@ -5,8 +5,8 @@ use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::page_sizes::{GivenTo, SizeSwitches};
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes, working};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::takeover::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_linux::test_costs;
-use hawkeye_linux::thp_settings::{SettingsGuard, THP_DIR};
 
 /// Sizes that were seen to work, and what they cost.
 #[derive(Default)]

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::instance::{Instance, state_dir};
 use hawkeye_linux::probe::small_pages::SizeFacts;
 use hawkeye_linux::probe::{self, Checked, Decision, Extent, Facts};
+use hawkeye_linux::takeover::instance::{Instance, state_dir};
 use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
+use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

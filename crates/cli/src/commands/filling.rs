@@ -2,8 +2,8 @@
 
 use crate::config::{FillSettings, Switch};
 use anyhow::{Context, Result};
-use hawkeye_linux::fault_ahead::{FaultAhead, Starting};
-use hawkeye_linux::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
+use hawkeye_linux::prefault::{FaultAhead, Starting};
+use hawkeye_linux::takeover::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
 use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_manager::Manager;
 

@@ -9,13 +9,13 @@ use crate::progress::Progress;
 use crate::recording::{Place, Recording};
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::counters::CounterEvents;
-use hawkeye_linux::instance::state_dir;
-use hawkeye_linux::learned::{Learned, learned_dir};
 use hawkeye_linux::page_sizes::GivenTo;
+use hawkeye_linux::prefault::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::thp_settings::{KernelRules, Khugepaged};
+use hawkeye_linux::takeover::instance::state_dir;
+use hawkeye_linux::takeover::thp_settings::{KernelRules, Khugepaged};
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::NoPromotion;
@@ -213,7 +213,7 @@ impl Session {
             SamplerKind::Damon => "DAMON's estimate",
             SamplerKind::Population => "population",
         };
-        let cpu_before = hawkeye_linux::process::own_cpu();
+        let cpu_before = hawkeye_linux::processes::process::own_cpu();
         let Working {
             mut manager,
             mut filling,

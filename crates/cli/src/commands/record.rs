@@ -7,7 +7,7 @@ use crate::recording::Place;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_linux::Scope;
-use hawkeye_linux::process::{ProcessHandle, own_cpu};
+use hawkeye_linux::processes::process::{ProcessHandle, own_cpu};
 use hawkeye_manager::{Machine, Settings, Wake};
 use hawkeye_policy::CpuBudget;
 use std::path::PathBuf;

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use hawkeye_linux::instance::{Instance, state_dir};
+use hawkeye_linux::takeover::instance::{Instance, state_dir};
 use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::thp_settings::{Outcome, restore_leftovers};
+use hawkeye_linux::takeover::thp_settings::{Outcome, restore_leftovers};
 use std::process::ExitCode;
 
 /// Put back kernel settings that a killed manager left changed.

@@ -6,7 +6,7 @@ use crate::program;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_linux::Scope;
-use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::let_signals_through;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};

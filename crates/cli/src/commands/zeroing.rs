@@ -2,10 +2,11 @@
 
 use crate::config::{PrezeroingSettings, Switch};
 use crate::daemon::protocol::PrezeroingStatus;
-use hawkeye_linux::idle_time::IdleTime;
-use hawkeye_linux::prezeroing::{LOAD, Prezeroed, Prezeroing};
-use hawkeye_linux::thp_settings::SettingsGuard;
-use hawkeye_linux::{LinuxError, system_memory};
+use hawkeye_linux::LinuxError;
+use hawkeye_linux::memory::idle_time::IdleTime;
+use hawkeye_linux::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
+use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::takeover::thp_settings::SettingsGuard;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{FreeMemory, ZeroingPace, ZeroingRate};
 use std::time::Duration;
@@ -167,7 +168,7 @@ impl Zeroing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_linux::thp_settings::Allowed;
+    use hawkeye_linux::takeover::thp_settings::Allowed;
     use std::fs;
     use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ mod connections;
 
 use connections::Connections;
 pub use connections::Permit;
-use hawkeye_linux::access::Credentials;
+use hawkeye_linux::processes::access::Credentials;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;

@@ -1,6 +1,6 @@
 //! The journal on disk: JSON lines, in a file that is rotated once.
 
-use hawkeye_linux::own_files::is_trusted;
+use hawkeye_linux::takeover::own_files::is_trusted;
 use hawkeye_manager::{Entry, Journal};
 use serde::Serialize;
 use std::fs::{self, File, Metadata, OpenOptions};

@@ -1,12 +1,13 @@
 //! This machine, taken over for the demo, and its programs managed on it.
 
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::counters::CounterEvents;
-use hawkeye_linux::instance::state_dir;
-use hawkeye_linux::process::{self, ProcessHandle, own_cpu};
+use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
+use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::{StopSignals, let_signals_through};
-use hawkeye_linux::thp_settings::{enabled_file, read_setting, restrain_khugepaged};
-use hawkeye_linux::{LinuxMachine, Scope, Takeover, system_memory};
+use hawkeye_linux::takeover::instance::state_dir;
+use hawkeye_linux::takeover::thp_settings::{enabled_file, read_setting, restrain_khugepaged};
+use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{

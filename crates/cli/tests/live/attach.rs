@@ -5,7 +5,7 @@ use crate::common::{
     workload_without_thp,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_linux::sampler::Seeing;
+use hawkeye_linux::sample::sampler::Seeing;
 use hawkeye_manager::{Journal, Settings};
 use hawkeye_policy::CpuBudget;
 use hawkeye_test_support::this_test;

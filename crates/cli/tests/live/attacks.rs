@@ -157,7 +157,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
         daemon.status()
     );
     assert!(full(), "{}", daemon.status());
-    let family = hawkeye_linux::process::family(attacker.pid());
+    let family = hawkeye_linux::processes::process::family(attacker.pid());
     let mut family: BTreeSet<u32> = family.collect();
     family.remove(&attacker.pid());
     assert_eq!(family.len(), 12);
@@ -272,7 +272,7 @@ fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
         "{}",
         daemon.status()
     );
-    let resident = hawkeye_linux::process::rss_bytes(process.pid());
+    let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
     assert!(resident.is_ok_and(|bytes| bytes >= 64 << 20), "it is there");
     daemon.end();
 }

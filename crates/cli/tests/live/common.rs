@@ -1,8 +1,8 @@
 //! The machine, taken in turns, and the program under test.
 
 use crate::settings::Settings;
-use hawkeye_linux::counters::CounterEvents;
 use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::{Means, test_costs};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::{Event, Workload};

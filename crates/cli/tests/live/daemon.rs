@@ -369,7 +369,7 @@ fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
     let mut touch = hawkeye_workload::Workload::spawn_command(command).expect("starts");
     let ready = touch.wait_ready().expect("is ready");
     // It touches nothing, so it is not large: only its start was seen.
-    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
+    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
         until(DEADLINE, || resident() >= 256 << 20),
         "{} bytes",

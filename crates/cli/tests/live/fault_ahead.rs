@@ -6,7 +6,7 @@ use crate::common::{
 };
 use crate::settings;
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_linux::system_memory;
+use hawkeye_linux::memory::system_memory;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Request, Workload};
@@ -131,7 +131,7 @@ fn warm_start(test: TestName, threads: u32) {
     command.args(["--mib", "128", "--mapped-mib", "512", "--pages", "huge"]);
     let mut program = Workload::spawn_command(command).expect("starts");
     let ready = program.wait_ready().expect("is ready");
-    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
+    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
     assert!(
         until(WARM_START, || resident() >= 256 * MIB),
         "{} bytes",
@@ -157,7 +157,7 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
     command.arg(inside.get_program()).args(inside.get_args());
     let mut program = Workload::spawn_command(command).expect("starts");
     let ready = program.wait_ready().expect("is ready");
-    let resident = || hawkeye_linux::process::rss_bytes(ready.pid).unwrap_or_default();
+    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
     let filled = until(WARM_START, || resident() > 128 * MIB);
     assert!(filled, "{} bytes", resident());
     std::thread::sleep(Duration::from_secs(3));
@@ -174,7 +174,7 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
     let (mut program, pid) = workload(&format!(
         "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
     ));
-    let resident = || hawkeye_linux::process::rss_bytes(pid).expect("reads");
+    let resident = || hawkeye_linux::processes::process::rss_bytes(pid).expect("reads");
     let before = resident();
     let state = system_memory::machine().expect("reads");
     let used = state.percent();

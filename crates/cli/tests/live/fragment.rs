@@ -1,7 +1,7 @@
 //! Free memory that is fragmented on purpose.
 
 use crate::common::{WORKLOADS, machine_at_speed, until};
-use hawkeye_linux::fragmentation::fmfi;
+use hawkeye_linux::memory::fragmentation::fmfi;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Workload};
 use std::fs;

@@ -5,11 +5,12 @@
 use crate::common::{machine, machine_with, until};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings;
-use hawkeye_linux::mappings;
-use hawkeye_linux::page_tables::PageTables;
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::userfaultfd::{Mode, Userfaultfd};
-use hawkeye_linux::{pagemap, remote_advice};
+use hawkeye_linux::probe::userfaultfd::{Mode, Userfaultfd};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
+use hawkeye_linux::sample::page_tables::PageTables;
+use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use hawkeye_test_support::this_test;
 use std::collections::BTreeSet;

@@ -5,9 +5,11 @@ use crate::common::{
     workload,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Scope, remote_advice, system_memory};
+use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{
     Journal, Machine as _, MachineError, Progress, Promoted, Sampling as _, Settings,
 };

@@ -82,7 +82,7 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
         .spawn()
         .expect("hawkeye starts");
     let started = || {
-        let mut family = hawkeye_linux::process::family(child.id());
+        let mut family = hawkeye_linux::processes::process::family(child.id());
         family.any(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
         })

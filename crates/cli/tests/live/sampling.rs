@@ -1,10 +1,12 @@
 //! What the sampler sees, against what the program did.
 
 use crate::common::{DEADLINE, WORKLOADS, machine, until, workload};
-use hawkeye_linux::mappings;
-use hawkeye_linux::page_tables::{Detail, PageTables};
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::{access_bits, pagemap, remote_advice};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::Request;

@@ -5,7 +5,7 @@ use crate::common::{Machine, WORKLOADS, machine, memory, signal, until, wait, wo
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings::{file, read};
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_linux::thp_settings::{THP_DIR, enabled_file};
+use hawkeye_linux::takeover::thp_settings::{THP_DIR, enabled_file};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::Workload;

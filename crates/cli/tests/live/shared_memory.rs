@@ -2,13 +2,15 @@
 
 use crate::common::{Machine, WORKLOADS, machine, until, workload};
 use crate::ksm::Ksm;
-use hawkeye_linux::page_tables::{Detail, PageTables};
 use hawkeye_linux::probe::{self, Extent};
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::sampler::{Seeing, estimate};
-use hawkeye_linux::shared_pages::SharedPages;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::pagemap;
+use hawkeye_linux::sample::sampler::{Seeing, estimate};
+use hawkeye_linux::sample::shared_pages::SharedPages;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Means, Scope, mappings, pagemap};
+use hawkeye_linux::{LinuxMachine, Means, Scope};
 use hawkeye_manager::{Machine as _, Promoted, Sampling as _};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};

@@ -1,10 +1,11 @@
 //! Rule 1: memory contents never change, whatever is done to the pages under them.
 
 use crate::common::{machine, patience, workload};
-use hawkeye_linux::mappings;
-use hawkeye_linux::page_tables::{Detail, PageTables};
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::{access_bits, remote_advice};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

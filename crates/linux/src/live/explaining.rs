@@ -1,8 +1,8 @@
 //! Who a process is, and why it or a region of it is not managed.
 
 use super::LinuxMachine;
-use crate::mappings;
-use crate::process::{self, ProcessHandle};
+use crate::processes::mappings;
+use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Description, Explain};
 use hawkeye_policy::{Identity, ProcessId, RegionAddr, Terms};
 

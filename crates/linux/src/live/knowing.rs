@@ -2,8 +2,8 @@
 
 use super::LinuxMachine;
 use crate::error::LinuxError;
-use crate::learned::{Learned, Notebook};
 use crate::page_sizes::{SizeSwitches, SizesSeen};
+use crate::prefault::learned::{Learned, Notebook};
 use crate::probe::touch_costs::TouchCosts;
 use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine, MachineError};
 use hawkeye_policy::{PageOrders, ProcessId};

@@ -2,8 +2,8 @@
 
 use super::{MappedSizes, SizeCounters, mapped, state, states};
 use crate::error::LinuxError;
-use crate::process::thread_cpu;
-use crate::process_reader::ProcessReader;
+use crate::processes::process::thread_cpu;
+use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! `/proc/kpageflags` which frames are one page.
 
 use crate::error::LinuxError;
-use crate::process::thread_cpu;
+use crate::processes::process::thread_cpu;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath};
@@ -116,7 +116,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
 
 /// Private writable mappings without a file.
 fn anonymous(pid: u32) -> Result<Vec<Range<u64>>, LinuxError> {
-    let maps = crate::process::entry(pid)
+    let maps = crate::processes::process::entry(pid)
         .and_then(|process| process.maps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;

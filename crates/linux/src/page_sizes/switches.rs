@@ -2,7 +2,7 @@
 
 use super::{GivenTo, setting_file, state};
 use crate::error::LinuxError;
-use crate::thp_settings::SettingsHandle;
+use crate::takeover::thp_settings::SettingsHandle;
 use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,8 +116,8 @@ impl SizeSwitches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thp_settings::testing::Folder;
-    use crate::thp_settings::{Allowed, SettingsGuard, read_setting};
+    use crate::takeover::thp_settings::testing::Folder;
+    use crate::takeover::thp_settings::{Allowed, SettingsGuard, read_setting};
 
     const SIZES: [u64; 3] = [16, 64, 128];
 

@@ -6,7 +6,7 @@ use super::checked::Checked;
 use super::facts::Facts;
 use super::host::Lockdown;
 use crate::error::LinuxError;
-use crate::recovery::RecoveryMethod;
+use crate::memory::recovery::RecoveryMethod;
 use hawkeye_policy::run_rate::INTERCEPTED;
 use serde::Serialize;
 use std::time::Duration;

@@ -5,17 +5,17 @@ use super::host::{self, Host};
 use super::prezeroing::PrezeroingFacts;
 use super::small_pages::{SizeFacts, try_sizes};
 use super::throw_away::{REGIONS, ThrowAway};
-use crate::access_bits;
-use crate::counters::{CounterEvents, Counters};
 use crate::error::LinuxError;
-use crate::fault_ahead::Frontier;
-use crate::page_tables::PageTables;
-use crate::pagemap;
-use crate::prezeroing::Prezeroing;
-use crate::process::{ProcessHandle, ProcessMemory};
-use crate::remote_advice;
-use crate::sampler::damon::{Damon, DamonError, Window};
-use crate::thp_settings::{SettingsGuard, THP_DIR};
+use crate::memory::prezeroing::Prezeroing;
+use crate::prefault::Frontier;
+use crate::processes::process::{ProcessHandle, ProcessMemory};
+use crate::promote::remote_advice;
+use crate::sample::access_bits;
+use crate::sample::counters::{CounterEvents, Counters};
+use crate::sample::page_tables::PageTables;
+use crate::sample::pagemap;
+use crate::sample::sampler::damon::{Damon, DamonError, Window};
+use crate::takeover::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::errno::Errno;
@@ -195,7 +195,7 @@ const SURELY_BYTES: u64 = 1 << 20;
 
 /// Resident bytes of a process; what a primitive changed shows here without BPF.
 fn rss(child: &ThrowAway) -> Result<u64, LinuxError> {
-    crate::process::rss_bytes(child.handle.id.pid)
+    crate::processes::process::rss_bytes(child.handle.id.pid)
 }
 
 fn look(

@@ -1,8 +1,8 @@
 //! Facts that are read, not tried: privileges, lockdown, containers, settings.
 
-use crate::cgroup::{self, CgroupVersion};
-use crate::system_memory;
-use crate::thp_settings::{enabled_file, read_setting};
+use crate::memory::cgroup::{self, CgroupVersion};
+use crate::memory::system_memory;
+use crate::takeover::thp_settings::{enabled_file, read_setting};
 use procfs::process::Process;
 use serde::Serialize;
 use std::fs;

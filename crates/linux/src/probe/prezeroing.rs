@@ -1,6 +1,6 @@
 //! Whether the kernel zeroes free memory in advance: read, not tried, as what others do at the same time would count as well.
 
-use crate::prezeroing::{LOAD, Prezeroed, Prezeroing};
+use crate::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ impl PrezeroingFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prezeroing::{ZeroedPages, ZeroingModule, ZoneZeroed};
+    use crate::memory::prezeroing::{ZeroedPages, ZeroingModule, ZoneZeroed};
 
     fn there(active: bool, pages_per_second: Option<u32>, idle_only: bool) -> PrezeroingFacts {
         let module = pages_per_second.map(|pages_per_second| ZeroingModule {

@@ -5,7 +5,7 @@ use super::throw_away::{ThrowAway, Touched};
 use super::touch_costs::TouchCosts;
 use crate::error::LinuxError;
 use crate::page_sizes::{GivenTo, SizeState, setting_file, small, state};
-use crate::thp_settings::{SettingsGuard, THP_DIR};
+use crate::takeover::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;

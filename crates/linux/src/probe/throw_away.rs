@@ -7,8 +7,8 @@
 )]
 
 use crate::error::LinuxError;
-use crate::process::ProcessHandle;
-use crate::userfaultfd::{Mode, Userfaultfd};
+use crate::probe::userfaultfd::{Mode, Userfaultfd};
+use crate::processes::process::ProcessHandle;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;

@@ -4,7 +4,7 @@ use super::host::{Host, need_bytes};
 use super::report::Report;
 use super::{Scale, manage};
 use crate::error::BenchError;
-use hawkeye_linux::system_memory;
+use hawkeye_linux::memory::system_memory;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{BASE_PAGE_BYTES, CpuBudget, Watermarks};
 use hawkeye_workload::{Event, Request, Workload};

@@ -1,7 +1,7 @@
 //! A memory cgroup for a trial.
 
 use crate::error::BenchError;
-use hawkeye_linux::cgroup::{CgroupVersion, memory_hierarchy};
+use hawkeye_linux::memory::cgroup::{CgroupVersion, memory_hierarchy};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use super::{Scale, manage};
 use crate::error::BenchError;
 use crate::statistics::median;
 use hawkeye_linux::stop::let_signals_through;
-use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
+use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_manager::Settings;
 use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::{Event, HandleError, Request, Workload};

@@ -2,7 +2,7 @@
 
 use super::host::Host;
 use crate::error::BenchError;
-use hawkeye_linux::sampler::{self, Seeing};
+use hawkeye_linux::sample::sampler::{self, Seeing};
 use hawkeye_policy::Overhead;
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@ use super::host::{Host, need_bytes};
 use super::report::Report;
 use crate::error::BenchError;
 use crate::statistics::median;
-use hawkeye_linux::fault_ahead::FaultAhead;
+use hawkeye_linux::prefault::FaultAhead;
 use hawkeye_workload::{Event, Request};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use super::host::{Host, need_bytes};
 use super::report::Report;
 use crate::error::BenchError;
 use crate::statistics::median;
-use hawkeye_linux::fault_ahead::FaultAhead;
+use hawkeye_linux::prefault::FaultAhead;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};
 use hawkeye_workload::Workload;
 use std::time::Duration;

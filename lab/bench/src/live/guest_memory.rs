@@ -8,7 +8,7 @@ use super::programs::huge::huge_regions;
 use super::report::Report;
 use super::{Scale, manage};
 use crate::error::BenchError;
-use hawkeye_linux::process::rss_bytes;
+use hawkeye_linux::processes::process::rss_bytes;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, Watermarks};
 use hawkeye_workload::{Event, Request};

@@ -2,12 +2,12 @@
 
 use super::Scale;
 use crate::error::BenchError;
-use hawkeye_linux::counters::CounterEvents;
-use hawkeye_linux::instance::state_dir;
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
-use hawkeye_linux::thp_settings::{
+use hawkeye_linux::takeover::instance::state_dir;
+use hawkeye_linux::takeover::thp_settings::{
     THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,
 };
 use hawkeye_linux::{Means, Takeover};
@@ -160,7 +160,7 @@ fn restore_on_signals() -> Result<(), BenchError> {
 
 /// Memory that could be had without pushing anything out, in bytes.
 pub fn available_bytes() -> u64 {
-    hawkeye_linux::system_memory::machine().map_or(0, |memory| {
+    hawkeye_linux::memory::system_memory::machine().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }

@@ -6,7 +6,7 @@ use super::report::Report;
 use super::{Scale, manage};
 use crate::error::BenchError;
 use crate::statistics::median;
-use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_manager::{Event, Settings};
 use hawkeye_policy::{CpuBudget, Rate};
 use hawkeye_workload::{Request, Workload};

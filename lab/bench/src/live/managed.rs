@@ -1,7 +1,7 @@
 //! Manages processes from within an experiment.
 
 use crate::error::BenchError;
-use hawkeye_linux::process::ProcessHandle;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope};
 use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
@@ -66,7 +66,7 @@ pub fn manage_all(
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let handles: Result<Vec<_>, _> = pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
     let scope = Scope::Processes(handles?);
-    let before = hawkeye_linux::process::own_cpu();
+    let before = hawkeye_linux::processes::process::own_cpu();
     let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
     let mut manager = Manager::new(machine, policy, settings)?;
     while manager.step() != Wake::Stop {

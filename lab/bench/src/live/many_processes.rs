@@ -4,7 +4,7 @@ use super::Scale;
 use super::host::{Host, need_bytes};
 use super::report::Report;
 use crate::error::BenchError;
-use hawkeye_linux::process::own_cpu;
+use hawkeye_linux::processes::process::own_cpu;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
@@ -68,7 +68,7 @@ struct Found {
     joining: Duration,
     members: usize,
     descriptors: usize,
-    sweeps: hawkeye_linux::roster::SweepCosts,
+    sweeps: hawkeye_linux::processes::roster::SweepCosts,
 }
 
 impl Found {

@@ -8,7 +8,7 @@ use super::report::Report;
 use super::systems::{Pace, System};
 use crate::error::BenchError;
 use crate::statistics::{median, median_error};
-use hawkeye_linux::process::rss_bytes;
+use hawkeye_linux::processes::process::rss_bytes;
 use std::time::Duration;
 
 /// How long it is measured, in turns of how long.

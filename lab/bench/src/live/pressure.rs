@@ -2,7 +2,7 @@
 
 use super::host::available_bytes;
 use crate::error::BenchError;
-use hawkeye_linux::system_memory;
+use hawkeye_linux::memory::system_memory;
 use hawkeye_workload::Workload;
 use std::path::Path;
 

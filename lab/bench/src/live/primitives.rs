@@ -1,8 +1,8 @@
 //! Figures of the primitives alone, for comparison with what the manager makes of them.
 
 use crate::error::BenchError;
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::remote_advice;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use super::programs::{Kind, REAL, allow_shared_huge_pages};
 use super::report::Report;
 use crate::error::BenchError;
 use crate::statistics::{median, sorted};
-use hawkeye_linux::process::rss_bytes;
+use hawkeye_linux::processes::process::rss_bytes;
 use std::time::Duration;
 
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ use crate::error::BenchError;
 use crate::plot::{Content, Line, Panel};
 use curve::{Curve, SMOOTHED, Shares};
 use fragmented::Fragmented;
-use hawkeye_linux::process::rss_bytes;
+use hawkeye_linux::processes::process::rss_bytes;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use in_use::{InUse, WITHIN};
 use std::sync::atomic::Ordering;

@@ -215,7 +215,7 @@ impl RedisServer {
         let gone = || BenchError::Impossible("Redis told nothing of its memory: it is gone".into());
         Ok(RedisMemory {
             used_bytes: used_bytes.ok_or_else(gone)?,
-            rss_bytes: hawkeye_linux::process::rss_bytes(self.pid())?,
+            rss_bytes: hawkeye_linux::processes::process::rss_bytes(self.pid())?,
         })
     }
 

@@ -5,9 +5,9 @@ use super::report::Report;
 use super::{Scale, probe};
 use crate::error::BenchError;
 use crate::statistics::median;
-use hawkeye_linux::access_bits;
-use hawkeye_linux::mappings;
-use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use std::time::{Duration, Instant};
 
 /// Repetitions of each measurement.

@@ -8,10 +8,10 @@ use super::report::Report;
 use crate::error::BenchError;
 use crate::statistics::{quantile, sorted};
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::remote_advice;
-use hawkeye_linux::thp_settings::THP_DIR;
-use hawkeye_linux::unpreempted::unpreempted;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
+use hawkeye_linux::promote::unpreempted::unpreempted;
+use hawkeye_linux::takeover::thp_settings::THP_DIR;
 use hawkeye_manager::Settings;
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, RegionAddr, SamplingPace};
 use hawkeye_workload::rng::Rng;
@@ -317,7 +317,7 @@ impl fmt::Display for Ratio {
 
 /// Measures sampling alone, then promotion, then single calls.
 pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let machine = hawkeye_linux::system_memory::machine()?;
+    let machine = hawkeye_linux::memory::system_memory::machine()?;
     let sizes = Sizes::of(scale, machine.total_bytes >> 20);
     let touched_mib = 256;
     need_bytes((sizes.sampled_mib + sizes.beside_mib + touched_mib) << 20)?;

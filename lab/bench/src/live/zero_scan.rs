@@ -5,8 +5,8 @@ use super::host::{Host, need_bytes};
 use super::report::Report;
 use crate::error::BenchError;
 use crate::statistics::median;
-use hawkeye_linux::mappings;
-use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
 use std::time::Instant;
 

@@ -9,7 +9,7 @@ use super::overlap::{self, Overlap};
 use super::sharing::{self, Sharing};
 use super::{Spread, turns};
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::generator::{below, next_random, worked};
+use hawkeye_linux::sample::generator::{below, next_random, worked};
 use serde::Serialize;
 use std::fs;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
 use super::{Found, Spread, not_here};
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::process::own_huge_bytes;
+use hawkeye_linux::processes::process::own_huge_bytes;
 use hawkeye_policy::PAGES_PER_REGION;
 use std::time::Instant;
 

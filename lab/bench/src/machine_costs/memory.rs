@@ -1,7 +1,7 @@
 //! Memory of our own to measure on.
 
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::process::own_huge_bytes;
+use hawkeye_linux::processes::process::own_huge_bytes;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};

@@ -3,8 +3,8 @@
 use super::memory::{Memory, Pages, REGION, nanoseconds};
 use super::{Found, not_here, turns};
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::access_bits;
-use hawkeye_linux::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use std::time::Instant;
 
 /// Memory that is cleared and read: much more than the rest of this process.

@@ -1,7 +1,7 @@
 //! When a server or its client waited for a core: on a machine without cores to spare other programs' work is in the tail of what
 //! they answer, by milliseconds, whatever memory does.
 
-use hawkeye_linux::scheduled::Scheduled;
+use hawkeye_linux::processes::scheduled::Scheduled;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::{self, File};
 use std::os::fd::AsFd;

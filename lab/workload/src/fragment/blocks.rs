@@ -3,7 +3,7 @@
 use crate::error::WorkloadError;
 use crate::memory::{Mapping, PAGE, REGION, REGION_PAGES};
 use crate::rng::Rng;
-use hawkeye_linux::fragmentation::FreeMemory;
+use hawkeye_linux::memory::fragmentation::FreeMemory;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,6 @@
 //! What was found out about a process: plain values that the advice rests on.
 
-use hawkeye_linux::surroundings::{Advice, Place, Surroundings};
+use hawkeye_linux::processes::surroundings::{Advice, Place, Surroundings};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION, RegionSample};
 use serde::Serialize;
 

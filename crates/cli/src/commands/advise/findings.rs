@@ -3,7 +3,7 @@
 use super::facts::{Facts, NotMeasured, Region};
 use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
 use super::remedies::remedies;
-use hawkeye_linux::surroundings::{Advice as Said, Place};
+use hawkeye_linux::processes::surroundings::{Advice as Said, Place};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
 /// Judges the facts.

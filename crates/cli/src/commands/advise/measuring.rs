@@ -5,15 +5,16 @@ use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
 use crate::view::Explanation;
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::cgroup::Groups;
-use hawkeye_linux::counters::CounterEvents;
-use hawkeye_linux::instance::{Instance, state_dir};
-use hawkeye_linux::measuring::{Measuring, Window};
+use hawkeye_linux::memory::cgroup::Groups;
+use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, Extent};
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::sampler::Seeing;
-use hawkeye_linux::surroundings::Surroundings;
-use hawkeye_linux::{pagemap, system_memory};
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::processes::surroundings::Surroundings;
+use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::measuring::{Measuring, Window};
+use hawkeye_linux::sample::pagemap;
+use hawkeye_linux::sample::sampler::Seeing;
+use hawkeye_linux::takeover::instance::{Instance, state_dir};
 use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::path::Path;
@@ -52,7 +53,8 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
             (cost, ranked(&base, &windows), huge, zeros)
         }
         Seeing::Damon | Seeing::Population => {
-            let ranges = hawkeye_linux::mappings::eligible(&pagemap::mappings(pid)?).ranges;
+            let ranges =
+                hawkeye_linux::processes::mappings::eligible(&pagemap::mappings(pid)?).ranges;
             let regions = pagemap::population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let none = ranked(&base, &[]);

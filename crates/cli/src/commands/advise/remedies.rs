@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::finding::{Finding, Remedy, Takes, Verdict};
-use hawkeye_linux::surroundings::Allocator;
+use hawkeye_linux::processes::surroundings::Allocator;
 use hawkeye_policy::Identity;
 
 fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> Remedy {
@@ -225,7 +225,7 @@ mod tests {
     use super::super::findings::tests::facts;
     use super::*;
     use crate::config::Config;
-    use hawkeye_linux::surroundings::JavaFlags;
+    use hawkeye_linux::processes::surroundings::JavaFlags;
 
     #[test]
     fn the_rule_is_one_that_the_daemon_reads_and_is_about_the_program() {

@@ -1,7 +1,7 @@
 use super::super::calls::{Calls, calls};
 use super::*;
 use crate::view::{Column, EntryView, ProcessExplanation, RegionExplanation, RegionState, Strip};
-use hawkeye_linux::access::Credentials;
+use hawkeye_linux::processes::access::Credentials;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

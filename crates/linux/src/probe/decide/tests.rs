@@ -5,7 +5,7 @@ use super::super::host::Host;
 use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
-use crate::prezeroing::Prezeroed;
+use crate::memory::prezeroing::Prezeroed;
 
 fn capable() -> Facts {
     let works = || Checked::Works;

@@ -3,7 +3,7 @@
 use super::Program;
 use crate::error::BenchError;
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::scheduled::Scheduled;
+use hawkeye_linux::processes::scheduled::Scheduled;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
@@ -130,7 +130,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         let asleep = std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
-            while hawkeye_linux::process::thread_cpu() < Duration::from_millis(40) {}
+            while hawkeye_linux::processes::process::thread_cpu() < Duration::from_millis(40) {}
             tell.send(thread).expect("is heard");
             std::thread::park();
         });

@@ -1,9 +1,12 @@
 //! Making a whole program huge, and seeing how much of it is.
 
 use crate::error::BenchError;
-use hawkeye_linux::process::ProcessHandle;
-use hawkeye_linux::remote_advice::Insisting;
-use hawkeye_linux::{LinuxError, mappings, pagemap, remote_advice};
+use hawkeye_linux::LinuxError;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::remote_advice;
+use hawkeye_linux::promote::remote_advice::Insisting;
+use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionSample};
 use std::ops::Range;
 use std::time::Instant;

@@ -14,7 +14,7 @@ use super::server::die_with_us;
 use crate::error::BenchError;
 use crate::live::Host;
 use cluster::{Cluster, failed, run};
-use hawkeye_linux::thp_settings::THP_DIR;
+use hawkeye_linux::takeover::thp_settings::THP_DIR;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -38,7 +38,7 @@ const MAPPED_PERCENT: u64 = 90;
 pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<(), BenchError> {
     const SETTING: &str = "shmem_enabled";
     let path = Path::new(THP_DIR).join(SETTING);
-    if path.exists() && hawkeye_linux::thp_settings::read_setting(&path)? == "never" {
+    if path.exists() && hawkeye_linux::takeover::thp_settings::read_setting(&path)? == "never" {
         host.set_thp(SETTING, "advise")?;
     }
     Ok(())

@@ -4,8 +4,10 @@
 use crate::error::BenchError;
 use crate::live::programs::Program;
 use crate::live::programs::speed::turn;
-use hawkeye_linux::page_tables::{Detail, PageTables, Target};
-use hawkeye_linux::{LinuxError, access_bits, mappings};
+use hawkeye_linux::LinuxError;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables, Target};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;

@@ -3,8 +3,8 @@
 use crate::error::BenchError;
 use crate::live::host::Host;
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::process::cpu_time;
-use hawkeye_linux::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
+use hawkeye_linux::processes::process::cpu_time;
+use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 use super::super::facts::{Cost, Group, RunningManager, Zeros};
 use super::*;
-use hawkeye_linux::surroundings::{Allocator, Settings, Surroundings};
+use hawkeye_linux::processes::surroundings::{Allocator, Settings, Surroundings};
 use hawkeye_policy::{Identity, MemoryUse, OverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;

@@ -1,0 +1,373 @@
+//! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
+
+use crate::processes::process::age;
+use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+/// Which cgroup hierarchy controls memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// The unified hierarchy.
+    V2,
+    /// The `memory` controller's own hierarchy.
+    V1,
+}
+
+/// The hierarchy with the memory controller on this machine, and where it is mounted.
+pub fn memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    if unified
+        .split_whitespace()
+        .any(|controller| controller == "memory")
+    {
+        return Some((CgroupVersion::V2, root.to_path_buf()));
+    }
+    let legacy = root.join("memory");
+    legacy
+        .join("memory.usage_in_bytes")
+        .exists()
+        .then_some((CgroupVersion::V1, legacy))
+}
+
+/// The cgroups of managed processes, as far as they limit memory.
+#[derive(Debug, Default)]
+pub struct Groups {
+    hierarchy: Option<(CgroupVersion, PathBuf)>,
+    /// The cgroup of each process, and until when that is taken to be so.
+    homes: HashMap<ProcessId, (PathBuf, Duration)>,
+}
+
+/// A process that was moved to another cgroup is noticed after this time, or after its own age where
+/// that is less: most are moved right after their start.
+const HOME_AGE: Duration = Duration::from_secs(5);
+
+impl Groups {
+    /// Those of this machine.
+    pub fn of_this_machine() -> Self {
+        Self {
+            hierarchy: memory_hierarchy(),
+            homes: HashMap::new(),
+        }
+    }
+
+    /// Every limited cgroup above one of `processes`, each read once. One that vanishes meanwhile, or
+    /// whose process does, is left out. `now` is the time on any monotonic clock.
+    pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
+        let Some((version, _)) = self.hierarchy else {
+            return Vec::new();
+        };
+        self.find_homes(now, processes, age, |pid| home(version, pid));
+        let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
+        for process in processes {
+            let Some((home, _)) = self.homes.get(process) else {
+                continue;
+            };
+            for path in home.ancestors() {
+                let group = seen.entry(path).or_insert_with(|| {
+                    let folder = self.folder(path)?;
+                    Some(GroupMemory {
+                        name: path.display().to_string(),
+                        usage: usage(version, &folder)?,
+                        pressure_percent: pressure(&folder),
+                        members: Vec::new(),
+                    })
+                });
+                if let Some(group) = group {
+                    group.members.push(*process);
+                }
+            }
+        }
+        let mut groups: Vec<_> = seen.into_values().flatten().collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        groups
+    }
+
+    /// Use against limit of the cgroup at `path`; `None` where it has no limit or is gone.
+    pub fn usage(&self, path: &str) -> Option<MemoryUse> {
+        let (version, _) = self.hierarchy.as_ref()?;
+        usage(*version, &self.folder(Path::new(path))?)
+    }
+
+    fn folder(&self, path: &Path) -> Option<PathBuf> {
+        let (_, root) = self.hierarchy.as_ref()?;
+        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
+    /// Finds out where each process is, unless that is known from a moment ago.
+    fn find_homes(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+        age: impl Fn(ProcessId) -> Duration,
+        home: impl Fn(u32) -> Option<PathBuf>,
+    ) {
+        let mut before = std::mem::take(&mut self.homes);
+        for process in processes {
+            let known = before.remove(process).filter(|(_, until)| now < *until);
+            let until = || now + HOME_AGE.min(age(*process));
+            if let Some(found) = known.or_else(|| Some((home(process.pid)?, until()))) {
+                self.homes.insert(*process, found);
+            }
+        }
+    }
+}
+
+/// The cgroup that a process is in; `None` when it has ended, or is in one that can't be seen from here.
+fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
+    let cgroups = crate::processes::process::entry(pid).ok()?.cgroups().ok()?;
+    let own = cgroups.into_iter().find(|group| match version {
+        CgroupVersion::V2 => group.hierarchy == 0,
+        CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
+    });
+    seen_from_here(own?.pathname.into())
+}
+
+/// Paths are told from the root of the reader's cgroup namespace. One that leads out of it (`/../x`, of another container) is not below
+/// that root, whose limit is not its process's then.
+fn seen_from_here(path: PathBuf) -> Option<PathBuf> {
+    let leads_out = path.components().any(|part| part == Component::ParentDir);
+    (!leads_out).then_some(path)
+}
+
+/// What the cgroup of a process lets it page out yet, in bytes; `None` where nothing limits it. Version 1 limits memory and
+/// swap together, which paging out leaves as it is.
+pub(crate) fn swap_left_bytes(pid: u32) -> Option<u64> {
+    match memory_hierarchy()? {
+        (CgroupVersion::V2, root) => swap_left(&root, &home(CgroupVersion::V2, pid)?),
+        (CgroupVersion::V1, _) => None,
+    }
+}
+
+/// The least of a cgroup and those that it is in.
+fn swap_left(root: &Path, home: &Path) -> Option<u64> {
+    let number = |group: &Path, file: &str| {
+        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
+        let text = fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let left = |group: &Path| {
+        let most = number(group, "memory.swap.max")?;
+        Some(most.saturating_sub(number(group, "memory.swap.current").unwrap_or(0)))
+    };
+    home.ancestors().filter_map(left).min()
+}
+
+/// Use against limit of one cgroup; `None` where it has no limit.
+///
+/// Swap is no room here: what is swapped out slows its program down, which recovery is there to
+/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well: the fuller
+/// of the two counts.
+fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
+    let number = |file: &str| {
+        fs::read_to_string(folder.join(file))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let (inactive, limits) = match version {
+        CgroupVersion::V2 => {
+            // memory.high throttles before memory.max kills: the lower of the two counts.
+            let limits = [number("memory.max"), number("memory.high")];
+            let limit = limits.into_iter().flatten().min()?;
+            let memory = (number("memory.current")?, limit);
+            ("inactive_file ", vec![memory])
+        }
+        CgroupVersion::V1 => {
+            // "No limit" is written as the largest multiple of the page size.
+            let limited = |file| number(file).filter(|limit| *limit < 1 << 62);
+            let memory = limited("memory.limit_in_bytes")
+                .and_then(|limit| Some((number("memory.usage_in_bytes")?, limit)));
+            let with_swap = limited("memory.memsw.limit_in_bytes")
+                .and_then(|limit| Some((number("memory.memsw.usage_in_bytes")?, limit)));
+            let limits = [memory, with_swap].into_iter().flatten().collect();
+            ("total_inactive_file ", limits)
+        }
+    };
+    if limits.is_empty() {
+        return None;
+    }
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let droppable = stat
+        .lines()
+        .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    limits
+        .into_iter()
+        .map(|(current, limit)| MemoryUse {
+            used_bytes: current.saturating_sub(droppable),
+            total_bytes: limit,
+        })
+        .max_by(|a, b| a.percent().total_cmp(&b.percent()))
+}
+
+/// PSI "some avg10" of one cgroup, in per cent; `None` where there is none (version 1).
+fn pressure(folder: &Path) -> Option<f64> {
+    let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace()
+        .find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cgroup tree of files, removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+            fs::create_dir_all(&root).expect("a temporary folder");
+            Self(root)
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            let path = self.0.join(file);
+            fs::create_dir_all(path.parent().expect("a file in a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn process(pid: u32) -> ProcessId {
+        ProcessId {
+            pid,
+            start_ticks: 1,
+        }
+    }
+
+    fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
+        Some(MemoryUse {
+            used_bytes,
+            total_bytes,
+        })
+    }
+
+    #[test]
+    fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
+        let tree = Tree::new("v2");
+        tree.write("app/memory.max", "max\n");
+        tree.write("app/memory.high", "1000\n");
+        tree.write("app/memory.current", "900\n");
+        tree.write("app/memory.swap.max", "max\n");
+        let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
+        tree.write("app/memory.stat", stat);
+        tree.write(
+            "app/memory.pressure",
+            "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
+        );
+        let folder = tree.0.join("app");
+        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 1000));
+        assert_eq!(pressure(&folder), Some(12.5));
+        tree.write("app/memory.max", "800\n");
+        assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 800));
+        tree.write("app/memory.pressure", "\n");
+        assert_eq!(pressure(&folder), None);
+    }
+
+    #[test]
+    fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
+        let tree = Tree::new("v1-swap");
+        let unlimited = "9223372036854771712\n";
+        tree.write("a/memory.limit_in_bytes", "5000\n");
+        tree.write("a/memory.usage_in_bytes", "2000\n");
+        tree.write("a/memory.memsw.limit_in_bytes", unlimited);
+        tree.write("a/memory.memsw.usage_in_bytes", "4000\n");
+        let folder = tree.0.join("a");
+        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        tree.write("a/memory.memsw.limit_in_bytes", "6000\n");
+        assert_eq!(usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
+    }
+
+    #[test]
+    fn swap_that_is_left_is_the_least_of_all_groups_above() {
+        let tree = Tree::new("swap");
+        tree.write("a/memory.swap.max", "max\n");
+        tree.write("a/b/memory.swap.max", "5000\n");
+        tree.write("a/b/memory.swap.current", "2000\n");
+        tree.write("a/b/c/memory.swap.max", "9000\n");
+        let left = |home: &str| swap_left(&tree.0, Path::new(home));
+        assert_eq!(left("/a"), None);
+        assert_eq!(left("/a/b"), Some(3000));
+        assert_eq!(left("/a/b/c"), Some(3000));
+        tree.write("a/b/memory.swap.max", "0\n");
+        assert_eq!(left("/a/b/c"), Some(0));
+    }
+
+    #[test]
+    fn limits_of_ancestors_apply_and_each_group_is_one() {
+        let tree = Tree::new("v1");
+        for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
+            tree.write(&format!("{group}/memory.limit_in_bytes"), limit);
+            tree.write(&format!("{group}/memory.usage_in_bytes"), "2000");
+            tree.write(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
+        }
+        let mut groups = Groups {
+            hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
+            homes: HashMap::new(),
+        };
+        for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
+            let home = (PathBuf::from(home), Duration::from_secs(10));
+            groups.homes.insert(process(pid), home);
+        }
+        let all = [1, 2, 3, 4].map(process);
+        let found = groups.read(Duration::from_secs(1), &all);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, "/a");
+        assert_eq!(found[0].usage, use_of(1500, 5000).expect("a use"));
+        assert_eq!(found[0].members, [process(1), process(2)]);
+        assert_eq!(groups.usage("/a"), use_of(1500, 5000));
+        assert_eq!(groups.usage("/a/b"), None);
+        let _ = fs::remove_dir_all(tree.0.join("a"));
+        assert_eq!(groups.usage("/a"), None);
+        assert_eq!(groups.read(Duration::from_secs(2), &all), []);
+    }
+
+    #[test]
+    fn who_is_in_another_container_is_not_in_ours() {
+        let seen = |path: &str| seen_from_here(path.into());
+        assert_eq!(seen("/../../kubepods/pod1/redis"), None);
+        assert_eq!(seen("/.."), None);
+        assert_eq!(seen("/"), Some("/".into()));
+        assert_eq!(seen("/..app/x"), Some("/..app/x".into()));
+    }
+
+    #[test]
+    fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
+        let mut groups = Groups::default();
+        let at = Duration::from_secs;
+        let old = |_| at(60);
+        let path = |groups: &Groups, pid| Some(groups.homes.get(&process(pid))?.0.clone());
+        groups.find_homes(at(0), &[process(1)], old, |_| Some("/a".into()));
+        let moved = |_| Some("/b".into());
+        groups.find_homes(at(4), &[process(1), process(2)], old, moved);
+        assert_eq!(path(&groups, 1), Some("/a".into()));
+        assert_eq!(path(&groups, 2), Some("/b".into()));
+        groups.find_homes(at(5), &[process(1)], old, moved);
+        assert_eq!(path(&groups, 1), Some("/b".into()));
+        assert_eq!(path(&groups, 2), None);
+        groups.find_homes(at(20), &[process(1)], old, |_| None);
+        assert_eq!(path(&groups, 1), None);
+    }
+    #[test]
+    fn a_process_that_has_just_started_is_looked_for_again_soon() {
+        let mut groups = Groups::default();
+        let ms = Duration::from_millis;
+        groups.find_homes(ms(0), &[process(1)], |_| ms(2), |_| Some("/".into()));
+        groups.find_homes(ms(1), &[process(1)], |_| ms(3), |_| Some("/a".into()));
+        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/"));
+        groups.find_homes(ms(2), &[process(1)], |_| ms(4), |_| Some("/a".into()));
+        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/a"));
+    }
+}

@@ -1,0 +1,39 @@
+//! Kernel samepage merging (KSM).
+
+use crate::processes::mappings::vm;
+use std::cell::OnceCell;
+
+/// Whether KSM runs, looked up at most once.
+#[derive(Default)]
+pub(crate) struct Ksm(OnceCell<bool>);
+
+impl Ksm {
+    /// `VM_*` bits without `VM_MERGEABLE` where KSM does not run: then nothing is merged.
+    pub(crate) fn effective(&self, flags: u64) -> u64 {
+        if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(runs) {
+            flags
+        } else {
+            flags & !vm::MERGEABLE
+        }
+    }
+}
+
+/// 1 it runs, 0 it is stopped, 2 it is stopped and everything is unmerged.
+fn runs() -> bool {
+    let run = std::fs::read_to_string("/sys/kernel/mm/ksm/run");
+    run.is_ok_and(|run| run.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offered_memory_matters_while_it_is_merged() {
+        let (on, off) = (Ksm(OnceCell::from(true)), Ksm(OnceCell::from(false)));
+        let offered = vm::WRITE | vm::MERGEABLE;
+        assert_eq!(on.effective(offered), offered);
+        assert_eq!(off.effective(offered), vm::WRITE);
+        assert_eq!(off.effective(vm::WRITE), vm::WRITE);
+    }
+}

@@ -1,0 +1,404 @@
+//! Free memory that the kernel zeroes by itself, on kernels with this repository's patches (`kernel/README.md`): what it counts, and
+//! how fast it may go.
+//!
+//! `/sys/kernel/mm/prezero` is the kernel's own part. What zeroes is a module; its parameters are there while it is loaded. Nothing
+//! here loads it.
+
+pub mod error;
+
+use crate::error::LinuxError;
+use crate::takeover::thp_settings::SettingsGuard;
+pub use error::{LOAD, PrezeroingError};
+use serde::Serialize;
+use std::fs;
+use std::io;
+use std::ops::Add;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A rate that is as good as none: 0 would be no limit.
+const NEXT_TO_NOTHING: u32 = 1;
+
+/// Counted since the machine was started, in base pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ZeroedPages {
+    /// Zeroed in advance.
+    pub zeroed: u64,
+    /// Handed out to who wanted zeros.
+    pub served: u64,
+    /// Handed out to who did not, to files and copies.
+    pub passed_over: u64,
+    /// No longer known to be zero: merged with others, say.
+    pub lost: u64,
+    /// Free and zeroed now.
+    pub free: u64,
+}
+
+impl Add for ZeroedPages {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            zeroed: self.zeroed + other.zeroed,
+            served: self.served + other.served,
+            passed_over: self.passed_over + other.passed_over,
+            lost: self.lost + other.lost,
+            free: self.free + other.free,
+        }
+    }
+}
+
+/// What a zone counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ZoneZeroed {
+    /// Node and zone, such as `node0-Normal`.
+    pub zone: String,
+    /// What it counts.
+    #[serde(flatten)]
+    pub pages: ZeroedPages,
+}
+
+/// What the module was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ZeroingModule {
+    /// Base pages per second at the most; 0: no limit.
+    pub pages_per_second: u32,
+    /// Whether it zeroes only when a processor has nothing else to run.
+    pub idle_only: bool,
+}
+
+/// How pre-zeroing stands on a kernel that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Prezeroed {
+    /// Whether something zeroes.
+    pub active: bool,
+    /// The module, where it is loaded.
+    pub module: Option<ZeroingModule>,
+    /// What each zone counts, by name.
+    pub zones: Vec<ZoneZeroed>,
+}
+
+impl Prezeroed {
+    /// All zones together.
+    pub fn pages(&self) -> ZeroedPages {
+        let zones = self.zones.iter().map(|zone| zone.pages);
+        zones.fold(ZeroedPages::default(), Add::add)
+    }
+}
+
+/// Where it is told and set.
+#[derive(Clone, Debug)]
+pub struct Prezeroing {
+    core: PathBuf,
+    parameters: PathBuf,
+}
+
+impl Default for Prezeroing {
+    /// This machine's.
+    fn default() -> Self {
+        Self::under(Path::new("/sys"))
+    }
+}
+
+impl Prezeroing {
+    /// Where sysfs is mounted elsewhere, or made up by a test.
+    pub fn under(sys: &Path) -> Self {
+        Self {
+            core: sys.join("kernel/mm/prezero"),
+            parameters: sys.join("module/prezero/parameters"),
+        }
+    }
+
+    /// Whether this kernel has it at all.
+    pub fn is_there(&self) -> bool {
+        self.core.is_dir()
+    }
+
+    /// How it stands; `None` on kernels without it.
+    ///
+    /// # Errors
+    /// A file that can't be read, or holds something else than expected.
+    pub fn read(&self) -> Result<Option<Prezeroed>, PrezeroingError> {
+        if !self.is_there() {
+            return Ok(None);
+        }
+        let active = self.core.join("active");
+        Ok(Some(Prezeroed {
+            active: match number::<u8>(&active)? {
+                0 => false,
+                1 => true,
+                other => {
+                    return Err(PrezeroingError::NotUnderstood {
+                        path: active,
+                        found: other.to_string(),
+                        expected: "0 or 1",
+                    });
+                }
+            },
+            module: self.module()?,
+            zones: self.zones()?,
+        }))
+    }
+
+    fn zones(&self) -> Result<Vec<ZoneZeroed>, PrezeroingError> {
+        let mut zones = Vec::new();
+        for entry in fs::read_dir(&self.core).map_err(unreadable(&self.core))? {
+            let entry = entry.map_err(unreadable(&self.core))?;
+            let folder = entry.path();
+            if !folder.is_dir() {
+                continue;
+            }
+            let pages = |name| number::<u64>(&folder.join(name));
+            zones.push(ZoneZeroed {
+                zone: entry.file_name().to_string_lossy().into_owned(),
+                pages: ZeroedPages {
+                    zeroed: pages("zeroed")?,
+                    served: pages("served")?,
+                    passed_over: pages("passed_over")?,
+                    lost: pages("lost")?,
+                    free: pages("free")?,
+                },
+            });
+        }
+        zones.sort_by(|one, other| one.zone.cmp(&other.zone));
+        Ok(zones)
+    }
+
+    /// What the module was told; `None` where it is not loaded. It may be unloaded while it is read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
+        let path = self.idle_only_file();
+        let found = number(&self.rate_file()).and_then(|rate| Ok((rate, text(&path)?)));
+        let (pages_per_second, word) = match found {
+            Err(PrezeroingError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                return Ok(None);
+            }
+            found => found?,
+        };
+        let idle_only = match word.as_str() {
+            "Y" | "1" => true,
+            "N" | "0" => false,
+            _ => {
+                return Err(PrezeroingError::NotUnderstood {
+                    path,
+                    found: word,
+                    expected: "Y or N",
+                });
+            }
+        };
+        Ok(Some(ZeroingModule {
+            pages_per_second,
+            idle_only,
+        }))
+    }
+
+    /// Has it zero so many base pages per second at the most (1 and up) until told otherwise or for as long as the guard lives;
+    /// `None`: next to nothing, one page a second. Returns what was set.
+    ///
+    /// # Errors
+    /// The module is not loaded, or its setting can't be changed.
+    pub fn set_rate(
+        &self,
+        pages_per_second: Option<u32>,
+        guard: &mut SettingsGuard,
+    ) -> Result<u32, LinuxError> {
+        let rate = pages_per_second.unwrap_or(NEXT_TO_NOTHING).max(1);
+        self.set(&self.rate_file(), &rate.to_string(), guard)?;
+        Ok(rate)
+    }
+
+    /// Has it zero only when a processor has nothing else to run, or at any time; as [`Self::set_rate`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_idle_only(
+        &self,
+        idle_only: bool,
+        guard: &mut SettingsGuard,
+    ) -> Result<(), LinuxError> {
+        let word = if idle_only { "Y" } else { "N" };
+        self.set(&self.idle_only_file(), word, guard)
+    }
+
+    /// Both settings as they were found, where the module is still loaded.
+    ///
+    /// # Errors
+    /// A setting can't be changed.
+    pub fn put_back(&self, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+        guard.put_back(&self.rate_file())?;
+        guard.put_back(&self.idle_only_file())
+    }
+
+    fn set(&self, path: &Path, value: &str, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+        if !path.exists() {
+            return Err(PrezeroingError::NoModule.into());
+        }
+        guard.set(path, value)
+    }
+
+    fn rate_file(&self) -> PathBuf {
+        self.parameters.join("pages_per_second")
+    }
+
+    fn idle_only_file(&self) -> PathBuf {
+        self.parameters.join("idle_only")
+    }
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
+    move |source| PrezeroingError::Unreadable {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn text(path: &Path) -> Result<String, PrezeroingError> {
+    let text = fs::read_to_string(path).map_err(unreadable(path))?;
+    Ok(text.trim().to_owned())
+}
+
+fn number<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
+    let found = text(path)?;
+    found.parse().map_err(|_| PrezeroingError::NotUnderstood {
+        path: path.to_owned(),
+        found,
+        expected: "a number",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::takeover::thp_settings::Allowed;
+    use crate::takeover::thp_settings::testing::Folder;
+
+    const CORE: &str = "kernel/mm/prezero";
+    const MODULE: &str = "module/prezero/parameters";
+
+    /// A kernel that has it, without the module.
+    fn kernel(name: &str) -> (Folder, Prezeroing) {
+        let folder = Folder::new(name);
+        folder.file(&format!("{CORE}/active"), "0\n");
+        for (zone, first) in [("node0-Normal", 100), ("node0-DMA32", 1)] {
+            let counters = ["zeroed", "served", "passed_over", "lost", "free"];
+            for (more, counter) in counters.iter().enumerate() {
+                let text = format!("{}\n", first + more);
+                folder.file(&format!("{CORE}/{zone}/{counter}"), &text);
+            }
+        }
+        let sys = Prezeroing::under(&folder.0);
+        (folder, sys)
+    }
+
+    fn load(folder: &Folder) -> [PathBuf; 2] {
+        folder.file(&format!("{CORE}/active"), "1\n");
+        [
+            folder.file(&format!("{MODULE}/pages_per_second"), "10000\n"),
+            folder.file(&format!("{MODULE}/idle_only"), "N\n"),
+        ]
+    }
+
+    #[test]
+    fn stock_kernels_have_none() {
+        let folder = Folder::new("prezeroing-none");
+        let sys = Prezeroing::under(&folder.0);
+        assert!(!sys.is_there());
+        assert!(matches!(sys.read(), Ok(None)));
+    }
+
+    #[test]
+    fn it_is_told_with_and_without_the_module() {
+        let (folder, sys) = kernel("prezeroing-told");
+        let found = sys.read().expect("reads").expect("is there");
+        assert!(!found.active);
+        assert_eq!(found.module, None);
+        let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
+        assert_eq!(zones, ["node0-DMA32", "node0-Normal"]);
+        let all = ZeroedPages {
+            zeroed: 101,
+            served: 103,
+            passed_over: 105,
+            lost: 107,
+            free: 109,
+        };
+        assert_eq!(found.pages(), all);
+        load(&folder);
+        let found = sys.read().expect("reads").expect("is there");
+        let module = ZeroingModule {
+            pages_per_second: 10_000,
+            idle_only: false,
+        };
+        assert_eq!((found.active, found.module), (true, Some(module)));
+    }
+
+    #[test]
+    fn settings_are_changed_and_put_back() {
+        let (folder, sys) = kernel("prezeroing-settings");
+        let files = load(&folder);
+        let set = || {
+            let read = |path: &PathBuf| text(path).expect("reads");
+            files.each_ref().map(read).join(" ")
+        };
+        let mut guard =
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
+        sys.set_rate(Some(20_000), &mut guard).expect("sets");
+        sys.set_idle_only(true, &mut guard).expect("sets");
+        assert_eq!(set(), "20000 Y");
+        sys.set_rate(None, &mut guard).expect("sets");
+        assert_eq!(set(), "1 Y", "0 would be no limit");
+        sys.put_back(&mut guard).expect("puts back");
+        assert_eq!(set(), "10000 N");
+        sys.set_rate(Some(5), &mut guard).expect("sets");
+        // Killed.
+        std::mem::forget(guard);
+        drop(
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts again"),
+        );
+        assert_eq!(set(), "10000 N");
+    }
+
+    #[test]
+    fn a_module_that_is_unloaded_meanwhile_is_no_harm() {
+        let (folder, sys) = kernel("prezeroing-unloaded");
+        load(&folder);
+        let mut guard =
+            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
+        sys.set_rate(Some(20_000), &mut guard).expect("sets");
+        fs::remove_dir_all(folder.0.join("module")).expect("is unloaded");
+        sys.put_back(&mut guard).expect("nothing is there");
+        let refused = sys.set_rate(Some(20_000), &mut guard);
+        let said = refused.expect_err("nothing is there").to_string();
+        assert!(said.contains("`modprobe prezero` loads it"), "{said}");
+        // The next one has its own settings.
+        let [rate, _] = load(&folder);
+        fs::write(&rate, "7\n").expect("writes");
+        drop(guard);
+        assert_eq!(text(&rate).expect("reads"), "7");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let (folder, sys) = kernel("prezeroing-strange");
+        let said = |sys: &Prezeroing| sys.read().expect_err("is strange").to_string();
+        folder.file(&format!("{CORE}/active"), "2\n");
+        assert!(said(&sys).contains("active holds \"2\" and not 0 or 1"));
+        folder.file(&format!("{CORE}/active"), "1\n");
+        folder.file(&format!("{CORE}/node0-DMA32/lost"), "many\n");
+        let error = said(&sys);
+        assert!(error.contains("lost holds \"many\""), "{error}");
+        fs::remove_file(folder.0.join(CORE).join("node0-DMA32/lost")).expect("is removed");
+        let error = said(&sys);
+        assert!(
+            error.starts_with("reading ") && error.contains("lost: "),
+            "{error}"
+        );
+        folder.file(&format!("{CORE}/node0-DMA32/lost"), "0\n");
+        load(&folder);
+        folder.file(&format!("{MODULE}/idle_only"), "maybe\n");
+        assert!(said(&sys).contains("and not Y or N"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Giving the zero pages of a huge page back.
+
+use crate::error::LinuxError;
+use crate::memory::cgroup::swap_left_bytes;
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::TargetCalls;
+use hawkeye_manager::MachineError;
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How zero pages are taken back; the probe chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryMethod {
+    /// The split itself maps zero pages to the shared zero page (6.12 and later).
+    SplitRemaps,
+    /// Split, then page the zero pages out into swap or zram.
+    SplitAndPageOut,
+    /// Neither works here.
+    None,
+}
+
+impl RecoveryMethod {
+    /// Whether it gives memory of this process back, now: paging out takes swap, which the process's cgroup may have none of.
+    pub fn is_possible_for(self, pid: u32) -> bool {
+        match self {
+            Self::SplitRemaps => true,
+            Self::SplitAndPageOut => {
+                swap_left_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
+            }
+            Self::None => false,
+        }
+    }
+
+    /// Whether a region looks as if [`Self::split`] had not been called: the kernel passes a huge page by, and says nothing, while somebody
+    /// else holds on to it (mm/huge_memory.c, `__folio_split`). If it noticed late, the page is mapped by base pages and still whole.
+    pub(crate) fn was_passed_by(self, left: &RegionSample) -> bool {
+        left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
+    }
+
+    /// Splits a huge page and gives its zero pages back; how long the longest call took.
+    pub(crate) fn split(
+        self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        calls: &mut TargetCalls,
+    ) -> Result<Duration, MachineError> {
+        let failed = |error: LinuxError| error.for_process(process.id);
+        let mut longest_call;
+        match self {
+            Self::SplitRemaps => longest_call = calls.split(process, region).map_err(failed)?,
+            Self::SplitAndPageOut => {
+                if !self.is_possible_for(process.id.pid) {
+                    // Split in vain, it would be slower and as large as before.
+                    return Err(MachineError::Other(format!(
+                        "zero pages of process {} can't be given back: this kernel pages them out, and its cgroup has \
+                         no swap left",
+                        process.id.pid
+                    )));
+                }
+                // Which pages are zero must be known before they are no huge page any more.
+                let zero = calls
+                    .zero_pages(process, region, PAGES_PER_REGION)
+                    .map_err(failed)?;
+                longest_call = calls.split(process, region).map_err(failed)?;
+                for (first, pages) in runs(&zero) {
+                    let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+                    let bytes = u64::from(pages) * BASE_PAGE_BYTES;
+                    let took = calls.page_out(process, start..start + bytes);
+                    longest_call = longest_call.max(took.map_err(failed)?);
+                }
+            }
+            Self::None => {
+                return Err(MachineError::Other(
+                    "zero pages can't be given back on this kernel (see `hawkeye doctor`)".into(),
+                ));
+            }
+        }
+        Ok(longest_call)
+    }
+}
+
+/// Runs of consecutive numbers: (first, how many).
+fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for &index in sorted {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == index => *count += 1,
+            _ => runs.push((index, 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn runs_join_neighbours() {
+        assert_eq!(runs(&[0, 1, 2, 5, 9, 10]), vec![(0, 3), (5, 1), (9, 2)]);
+        assert_eq!(runs(&[]), vec![]);
+    }
+}

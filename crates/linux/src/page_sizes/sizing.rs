@@ -1,0 +1,133 @@
+//! Page sizes at first touches, as the machine under management offers them.
+
+use crate::error::LinuxError;
+use crate::memory::system_memory;
+use crate::page_sizes::tlb_sizes;
+use crate::page_sizes::{GivenTo, SizeLooks, SizeSwitches, SizesSeen, states};
+use crate::probe::touch_costs::TouchCosts;
+use crate::processes::mappings::Eligible;
+use crate::processes::process;
+use crate::takeover::thp_settings::THP_DIR;
+use hawkeye_policy::whole::u64_of;
+use hawkeye_policy::{
+    MachineShape, OutsideRegions, PageOrder, PageOrders, ProcessId, ProcessSample,
+};
+use std::path::Path;
+use std::time::Duration;
+
+/// What is offered, what is switched, and what came of it.
+pub(crate) struct Sizing {
+    shape: MachineShape,
+    switches: Option<SizeSwitches>,
+    /// Where anybody is given pages other than base and huge pages.
+    looks: Option<SizeLooks>,
+}
+
+impl Sizing {
+    /// Nothing may be chosen. The machine's sizes are looked at where somebody has switched some on.
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let thp = Path::new(THP_DIR);
+        let given = states(thp)
+            .iter()
+            .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(GivenTo::Nobody));
+        Self {
+            shape: MachineShape {
+                tlb: tlb_sizes::of_this_machine(),
+                cores: cores as f64,
+                memory_bytes: system_memory::machine().map_or(0, |memory| memory.total_bytes),
+                ..MachineShape::default()
+            },
+            switches: None,
+            looks: given.then(|| SizeLooks::new(thp.into())),
+        }
+    }
+
+    pub(crate) fn choose_with(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
+        self.shape.at_faults = switches.available();
+        if let Some(costs) = costs {
+            self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
+            self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
+        }
+        self.looks
+            .get_or_insert_with(|| SizeLooks::new(THP_DIR.into()));
+        self.switches = Some(switches);
+    }
+
+    pub(crate) fn shape(&self) -> MachineShape {
+        self.shape
+    }
+
+    /// Switches on what a process is to have, and off what nobody is to have any more.
+    ///
+    /// # Errors
+    /// A setting can't be changed.
+    pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<(), LinuxError> {
+        match &mut self.switches {
+            Some(switches) => switches.want(process, orders),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets all processes but these.
+    pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool + Copy) {
+        if let Some(looks) = &mut self.looks {
+            looks.retain(there);
+        }
+        if let Some(switches) = &mut self.switches {
+            if let Err(error) = switches.retain(there) {
+                tracing::warn!("a page size stays switched on: {error}");
+            }
+        }
+    }
+
+    /// Adds to a sample what choosing among sizes goes by. Where sizes are switched for advised memory alone, only such memory
+    /// counts; of what is resident outside of regions its share is taken to be that of what is mapped.
+    pub(crate) fn complete(&self, sample: &mut ProcessSample, eligible: &Eligible) {
+        let Some(switches) = &self.switches else {
+            return;
+        };
+        sample.faults = process::minor_faults(sample.process.pid).ok();
+        let outside = &eligible.outside;
+        let mapped_bytes = match switches.given_to() {
+            GivenTo::Everybody => outside.mapped_bytes,
+            GivenTo::Advised => outside.advised_bytes,
+            GivenTo::Nobody => return,
+        };
+        let sum = |bytes: &[u64; 9]| bytes.iter().sum::<u64>();
+        let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
+        // Counted in batches per core, and a moment later than the regions.
+        let anonymous = process::anonymous_bytes(sample.process.pid).unwrap_or(0);
+        let elsewhere = sample.resident_bytes() + eligible.refused_bytes;
+        let resident = anonymous.saturating_sub(elsewhere).min(all);
+        sample.outside = OutsideRegions {
+            mapped_bytes,
+            resident_bytes: u64_of(resident as f64 * ours as f64 / all.max(1) as f64),
+        };
+        if let Some(looks) = &self.looks {
+            for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {
+                let seen = looks.order_of(sample.process, region.region);
+                let smaller = seen.filter(|order| *order < PageOrder::HUGE);
+                region.order = smaller.unwrap_or(PageOrder::BASE);
+            }
+        }
+    }
+
+    /// Has the sizes that map a process be looked at, if it is time again.
+    pub(crate) fn look(&mut self, process: ProcessId, now: Duration) {
+        if let Some(looks) = &mut self.looks {
+            looks.look(process, now);
+        }
+    }
+
+    /// Looks at all of these at once.
+    pub(crate) fn look_again(&mut self, processes: &[ProcessId], now: Duration) {
+        if let Some(looks) = &mut self.looks {
+            looks.look_again(processes, now);
+        }
+    }
+
+    pub(crate) fn seen(&self, now: Duration) -> Option<SizesSeen> {
+        Some(self.looks.as_ref()?.seen(now))
+    }
+}

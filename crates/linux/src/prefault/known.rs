@@ -1,0 +1,146 @@
+//! What is known of the memory of processes that are filled ahead of: looked up seldom, for it takes a walk over all mappings.
+
+use super::fill::FillMethod;
+use crate::error::LinuxError;
+use crate::processes::mapping_records::mappings_of;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::page_tables::{PageTables, Target};
+use crate::takeover::thp_settings::{enabled_file, read_setting};
+use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
+const MAPPINGS_AGE: Duration = Duration::from_millis(500);
+
+/// What is known of a process while it has streams.
+pub(super) struct Known {
+    pub(super) target: Target,
+    /// Mappings whose memory may be huge.
+    mapped: Vec<Mapped>,
+    at: Duration,
+    /// Regions that lay in none of them, and when that was seen.
+    outside: HashMap<RegionAddr, Duration>,
+}
+
+#[derive(Clone)]
+pub(super) struct Mapped {
+    pub(super) range: Range<u64>,
+    pub(super) method: FillMethod,
+}
+
+impl Known {
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        self.mapped.iter().map(|m| m.range.clone()).collect()
+    }
+
+    pub(super) fn around(&self, region: RegionAddr) -> Option<&Mapped> {
+        self.mapped
+            .iter()
+            .find(|m| m.range.contains(&region.start()))
+    }
+}
+
+/// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
+pub(super) fn refresh<'a>(
+    all: &'a mut HashMap<ProcessId, Known>,
+    tables: &PageTables,
+    calls: &mut TargetCalls,
+    process: ProcessId,
+    region: Option<RegionAddr>,
+    now: Duration,
+) -> Option<&'a Known> {
+    let recent = |at: Duration| now < at + MAPPINGS_AGE;
+    let fresh = |known: &Known| {
+        let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
+        let covers = |region| known.around(region).is_some() || outside(region);
+        recent(known.at) && region.is_some_and(covers)
+    };
+    if !all.get(&process).is_some_and(fresh) {
+        if calls.is_unanswered(process) {
+            return None;
+        }
+        let known = match all.remove(&process) {
+            Some(known) => known,
+            None => Known {
+                target: tables.bind(process.pid).ok()?,
+                mapped: Vec::new(),
+                at: now,
+                outside: HashMap::new(),
+            },
+        };
+        let enabled = read_setting(&enabled_file()).unwrap_or_default();
+        let records = calls.list(process, known.target.list()).ok()?;
+        let mappings = mappings_of(&records);
+        let mapped = mappings.iter().filter_map(|mapping| {
+            Some(Mapped {
+                range: mapping.eligible().ok()?,
+                method: FillMethod::of(mapping.flags, &enabled),
+            })
+        });
+        let mut known = Known {
+            mapped: mapped.collect(),
+            at: now,
+            ..known
+        };
+        known.outside.retain(|_, at| recent(*at));
+        if let Some(region) = region.filter(|region| known.around(*region).is_none()) {
+            known.outside.insert(region, now);
+        }
+        all.insert(process, known);
+    }
+    all.get(&process)
+}
+
+/// What is in a region; `None`: nothing at all.
+pub(super) fn look(
+    tables: &mut PageTables,
+    target: &Target,
+    region: RegionAddr,
+) -> Result<Option<RegionSample>, LinuxError> {
+    // One zero page is what is left of a fill that was refused.
+    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
+    Ok(tables.region(target, region)?.filter(something))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stuck_target::StuckTarget;
+    use super::*;
+    use crate::processes::process::ProcessHandle;
+    use crate::promote::target_call::{COLLAPSING, Request};
+    use std::sync::mpsc;
+
+    #[test]
+    fn mappings_of_a_target_that_holds_its_lock_are_not_waited_for() {
+        // It takes root and FUSE.
+        let Some(stuck) = StuckTarget::start() else {
+            return;
+        };
+        let (process, region) = (stuck.handle.id, stuck.region());
+        // It waits for the lock to write, and all others wait behind it.
+        let mut writer = TargetCalls::default();
+        let collapsed = writer
+            .map_page(&stuck.handle, region.start())
+            .and_then(|()| {
+                let range = region.start()..region.end();
+                let request = Request::collapse(&stuck.handle, &range);
+                writer.make(process, COLLAPSING, &request)
+            });
+        assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let tables = PageTables::load().expect("loads");
+            let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
+            let own = ProcessHandle::open(std::process::id()).expect("opens").id;
+            let mut is_known = |process| {
+                let now = Duration::ZERO;
+                refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
+            };
+            let _ = tell.send([process, own, process].map(&mut is_known));
+        });
+        let known = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(known.expect("nothing waits"), [false, true, false]);
+    }
+}

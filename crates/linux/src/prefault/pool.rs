@@ -1,0 +1,376 @@
+//! Who fills: the filler's own thread, or several others.
+
+use super::calls::FillCalls;
+use super::spare_core::{SpareCore, SpareCores};
+use super::worker::{Job, Line, Outcome, Report, work};
+use crate::error::LinuxError;
+use crate::stop::bell::Bell;
+use hawkeye_policy::fault_ahead::FillThreads;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the end of the workers is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// So much is handed to a worker at a time: it goes on while what it has done is heard of.
+const AT_ONCE: usize = 2;
+
+/// Workers, if there is to be more than one; a single one would only add the way there and back.
+pub(super) struct Pool {
+    began: Instant,
+    workers: Vec<Worker>,
+    reports: Receiver<Report>,
+    /// Outcomes of what was done here.
+    here: VecDeque<Outcome>,
+    bell: Bell,
+    stop: Arc<AtomicBool>,
+    /// Whether there is a core for what is done here.
+    spare_core: SpareCore,
+    /// Whether there are some for the workers.
+    spare_cores: SpareCores,
+}
+
+struct Worker {
+    jobs: Sender<Job>,
+    under_way: usize,
+    cpu: Duration,
+    helper_cpu: Duration,
+    thread: JoinHandle<()>,
+}
+
+impl Pool {
+    /// Starts so many.
+    ///
+    /// # Errors
+    /// There can be no more threads or file descriptors.
+    pub(super) fn start(threads: FillThreads) -> Result<Self, LinuxError> {
+        let (report, reports) = mpsc::channel();
+        let mut pool = Self {
+            began: Instant::now(),
+            workers: Vec::new(),
+            reports,
+            here: VecDeque::new(),
+            bell: Bell::new()?,
+            stop: Arc::default(),
+            spare_core: SpareCore::default(),
+            spare_cores: SpareCores::of(threads.get()),
+        };
+        if threads.get() > 1 {
+            for worker in 0..threads.get() {
+                pool.add(worker, report.clone())?;
+            }
+        }
+        Ok(pool)
+    }
+
+    fn add(&mut self, worker: usize, reports: Sender<Report>) -> Result<(), LinuxError> {
+        let (hand_over, jobs) = mpsc::channel();
+        let line = Line {
+            worker,
+            jobs,
+            reports,
+            bell: self.bell.clone(),
+            stop: Arc::clone(&self.stop),
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("hawkeye-fill-{}", worker + 1))
+            .spawn(move || work(line))
+            .map_err(|error| LinuxError::Bpf(format!("starting a thread that fills: {error}")))?;
+        self.workers.push(Worker {
+            jobs: hand_over,
+            under_way: 0,
+            cpu: Duration::ZERO,
+            helper_cpu: Duration::ZERO,
+            thread,
+        });
+        Ok(())
+    }
+
+    /// Whether there is anybody else.
+    pub(super) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
+    /// How long to do nothing at all, because others want all the cores there are.
+    pub(super) fn pause(&self) -> Duration {
+        let now = self.began.elapsed();
+        let all = 0..self.workers.len();
+        let pauses = all.map(|worker| self.spare_cores.pause(worker, now));
+        pauses.min().unwrap_or_else(|| self.spare_core.pause(now))
+    }
+
+    /// Whether a thread has time for one more, and a core. `calls` are those of the calling thread.
+    pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
+        if self.has_workers() {
+            return self.idlest().is_some();
+        }
+        let now = self.began.elapsed();
+        let scheduled = calls.scheduled();
+        scheduled.is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
+    }
+
+    fn idlest(&mut self) -> Option<&mut Worker> {
+        let (now, spare) = (self.began.elapsed(), &self.spare_cores);
+        let rested = |worker: usize| spare.pause(worker, now).is_zero();
+        let all = self.workers.iter_mut().enumerate();
+        let may = all.filter(|(n, worker)| worker.under_way < AT_ONCE && rested(*n));
+        may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
+    }
+
+    /// Has it filled, by `calls` where there are no workers; [`Self::outcome`] says the result.
+    pub(super) fn hand_over(&mut self, job: Job, calls: &mut FillCalls) {
+        let refused = match self.idlest() {
+            None => Some(job),
+            Some(worker) => {
+                worker.under_way += 1;
+                let sent = worker.jobs.send(job);
+                // Its thread has ended, which only a panic does: it is never ready again.
+                sent.err().map(|SendError(job)| {
+                    worker.under_way = AT_ONCE;
+                    job
+                })
+            }
+        };
+        self.here.extend(refused.map(|job| job.carry_out(calls)));
+    }
+
+    /// What came of a job, if something new is known.
+    pub(super) fn outcome(&mut self) -> Option<Outcome> {
+        if let Some(outcome) = self.here.pop_front() {
+            return Some(outcome);
+        }
+        let report = self.reports.try_recv().ok()?;
+        if let Some(worker) = self.workers.get_mut(report.worker) {
+            worker.under_way = worker.under_way.saturating_sub(1);
+            worker.cpu = report.cpu;
+            worker.helper_cpu = report.helper_cpu;
+        }
+        if let Some(scheduled) = report.scheduled {
+            let now = self.began.elapsed();
+            self.spare_cores.hear(report.worker, now, scheduled);
+        }
+        Some(report.outcome)
+    }
+
+    /// Waits for an outcome, or until `other` can be read, for so long at the most (in milliseconds: less is not waited).
+    pub(super) fn wait(&self, other: BorrowedFd<'_>, most: Duration) {
+        if most.is_zero() {
+            return;
+        }
+        let Ok(timeout) = PollTimeout::try_from(most) else {
+            return;
+        };
+        let mut fds = [self.bell.fd(), other].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, timeout);
+        self.bell.answer();
+    }
+
+    /// CPU time that the workers have used so far.
+    pub(super) fn cpu(&self) -> Duration {
+        self.workers.iter().map(|worker| worker.cpu).sum()
+    }
+
+    /// CPU time of the workers' helpers.
+    pub(super) fn helper_cpu(&self) -> Duration {
+        self.workers.iter().map(|worker| worker.helper_cpu).sum()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let threads: Vec<_> = self.workers.drain(..).map(|w| w.thread).collect();
+        // Without a core a worker does not end either.
+        let deadline = Instant::now() + PATIENCE;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
+            // It panicked: nothing is left to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fill::FillMethod;
+    use super::super::stuck_target::StuckTarget;
+    use super::*;
+    use crate::processes::process::ProcessHandle;
+    use hawkeye_policy::fault_ahead::{Advance, FaultAheadSettings, Predictor, Surroundings, Task};
+    use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    const REGIONS: u64 = 16;
+
+    /// What a predictor hands out for regions from `first` on.
+    fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<Task> {
+        let settings = FaultAheadSettings {
+            first_window: REGIONS as u32,
+            ..FaultAheadSettings::default()
+        };
+        let mut predictor = Predictor::new(settings);
+        let before = first.start() - HUGE_PAGE_BYTES;
+        let advance = Advance {
+            region: RegionAddr::containing(before),
+            step: 1,
+            dense: true,
+        };
+        predictor.hear(Duration::ZERO, process.id, advance);
+        let around = Surroundings {
+            mapped: before..before + (REGIONS + 1) * HUGE_PAGE_BYTES,
+            room_regions: REGIONS,
+        };
+        let next = || predictor.next_fill(Duration::ZERO, |_, _| Some(around.clone()));
+        std::iter::from_fn(next).collect()
+    }
+
+    fn jobs(handle: &Arc<ProcessHandle>, tasks: &[Task], method: FillMethod) -> Vec<Job> {
+        let job = |task: &Task| Job {
+            task: *task,
+            handle: Arc::clone(handle),
+            method,
+        };
+        tasks.iter().map(job).collect()
+    }
+
+    fn all_done(pool: &mut Pool, jobs: Vec<Job>) -> Vec<Outcome> {
+        let mut calls = FillCalls::default();
+        let count = jobs.len();
+        let mut left = jobs.into_iter();
+        let mut outcomes = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // Nothing else is waited for.
+        let other = Bell::new().expect("a bell");
+        while outcomes.len() < count && Instant::now() < deadline {
+            while pool.is_ready(&mut calls) {
+                let Some(job) = left.next() else { break };
+                pool.hand_over(job, &mut calls);
+            }
+            outcomes.extend(pool.outcome());
+            pool.wait(other.fd().as_fd(), Duration::from_millis(1));
+        }
+        outcomes
+    }
+
+    fn workers() -> usize {
+        let threads = std::fs::read_dir("/proc/self/task").expect("reads");
+        let name = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+        };
+        let names = threads.filter_map(name);
+        names
+            .filter(|name| name.starts_with("hawkeye-fill-"))
+            .count()
+    }
+
+    fn threads(n: u64) -> FillThreads {
+        FillThreads::new(n).expect("allowed")
+    }
+
+    #[test]
+    fn all_is_filled_here_or_by_workers_which_end_with_the_pool() {
+        let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
+        let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
+        let length = length.try_into().expect("not 0");
+        let (read, private) = (ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE);
+        // SAFETY: a mapping of its own, at no address of ours, that nobody else knows of.
+        let memory = unsafe { mmap_anonymous(None, length, read, private) }.expect("maps");
+        let from = memory.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES;
+        let tasks = tasks(&process, RegionAddr::containing(from));
+        assert_eq!(tasks.len() as u64, REGIONS);
+        for count in [1, 3] {
+            let mut pool = Pool::start(threads(count)).expect("starts");
+            let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
+            let mut done: Vec<_> = outcomes.iter().map(|o| o.task.region).collect();
+            done.sort();
+            let wanted: Vec<_> = tasks.iter().map(|task| task.region).collect();
+            assert_eq!(done, wanted);
+            assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+            let expected = if count == 1 { 0 } else { count as usize };
+            assert_eq!(workers(), expected);
+            assert_eq!(pool.cpu().is_zero(), expected == 0);
+            // What is still to be done is left undone.
+            for job in jobs(&process, &tasks, FillMethod::Read) {
+                pool.hand_over(job, &mut FillCalls::default());
+            }
+            let begun = Instant::now();
+            drop(pool);
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            // A thread that was waited for is still listed for a moment.
+            while workers() > 0 && begun.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(workers(), 0);
+        }
+        assert_eq!(Arc::strong_count(&process), 1, "nobody holds it any more");
+        // SAFETY: it was mapped above, and nothing refers to it.
+        unsafe { munmap(memory, length.get()) }.expect("unmaps");
+    }
+
+    #[test]
+    fn who_has_ended_is_not_touched() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
+        let process = Arc::new(ProcessHandle::open(child.id()).expect("opens"));
+        child.kill().expect("is killed");
+        child.wait().expect("ends");
+        let tasks = tasks(&process, RegionAddr::containing(1 << 40));
+        let mut pool = Pool::start(threads(1)).expect("starts");
+        let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
+        assert_eq!(outcomes.len(), tasks.len());
+        let gone = |o: &Outcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
+        assert!(outcomes.iter().all(gone));
+    }
+
+    /// Fills by `count` threads: a region of `stuck`, some of this process, another of `stuck`.
+    /// The outcomes, and how long the pool took to end.
+    fn fill_beside(
+        stuck: &Arc<ProcessHandle>,
+        first: RegionAddr,
+        count: u64,
+    ) -> (Vec<Outcome>, Duration) {
+        let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
+        let (own, its) = (tasks(&process, first), tasks(stuck, first));
+        let mut all = jobs(stuck, &its[..1], FillMethod::Collapse);
+        all.extend(jobs(&process, &own[..3], FillMethod::Read));
+        all.extend(jobs(stuck, &its[1..2], FillMethod::Collapse));
+        let mut pool = Pool::start(threads(count)).expect("starts");
+        let outcomes = all_done(&mut pool, all);
+        let begun = Instant::now();
+        drop(pool);
+        (outcomes, begun.elapsed())
+    }
+
+    #[test]
+    fn a_target_that_holds_its_lock_stops_neither_other_fills_nor_the_end() {
+        for count in [1, 3] {
+            // It takes root and FUSE.
+            let Some(stuck) = StuckTarget::start() else {
+                return;
+            };
+            let (tell, told) = mpsc::channel();
+            let (handle, region) = (Arc::clone(&stuck.handle), stuck.region());
+            std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
+            let filled = told.recv_timeout(Duration::from_secs(20));
+            let (outcomes, ended) = filled.expect("no thread waits for the target");
+            assert!(ended < PATIENCE, "no thread was left behind: {ended:?}");
+            let pid = stuck.handle.id.pid;
+            let (its, own): (Vec<_>, Vec<_>) =
+                outcomes.iter().partition(|o| o.task.process.pid == pid);
+            let refused = |o: &&Outcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
+            assert_eq!((its.len(), own.len()), (2, 3));
+            assert!(its.iter().all(refused));
+            assert!(own.iter().all(|o| o.result.is_ok()));
+        }
+    }
+}

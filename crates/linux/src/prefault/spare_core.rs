@@ -1,0 +1,170 @@
+//! Whether there is a core that nobody else wants: the filler shall not take its time from the programs it fills for.
+
+use crate::processes::scheduled::Scheduled;
+use std::time::Duration;
+
+/// Waiting more than this share of the time it wanted to run tells that others want the core too.
+const LONGEST_WAIT: f64 = 0.2;
+/// It is judged by at least so much time: one that was just woken may share a core until the scheduler moves it.
+const LEAST: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
+
+/// Pauses while there is none.
+#[derive(Debug, Default)]
+pub(super) struct SpareCore {
+    last: Scheduled,
+    paused_until: Duration,
+    pause: Duration,
+}
+
+impl SpareCore {
+    /// How long to do nothing at all: even to hear of somebody takes the core from him.
+    pub(super) fn pause(&self, now: Duration) -> Duration {
+        self.paused_until.saturating_sub(now)
+    }
+
+    /// Whether to work now; `scheduled` as of now.
+    pub(super) fn is_there(&mut self, now: Duration, scheduled: Scheduled) -> bool {
+        if now < self.paused_until {
+            return false;
+        }
+        match self.judge(scheduled) {
+            None => return true,
+            Some(true) => self.pause = Duration::ZERO,
+            Some(false) => self.rest(now),
+        }
+        self.pause.is_zero()
+    }
+
+    /// Whether it got a core for most of the time that it wanted one; `None`: too short to judge.
+    fn judge(&mut self, scheduled: Scheduled) -> Option<bool> {
+        let ran = scheduled.ran.saturating_sub(self.last.ran);
+        let waited = scheduled.waited.saturating_sub(self.last.waited);
+        let wanted = ran + waited;
+        if wanted < LEAST {
+            return None;
+        }
+        self.last = scheduled;
+        Some(waited.as_secs_f64() <= LONGEST_WAIT * wanted.as_secs_f64())
+    }
+
+    fn rest(&mut self, now: Duration) {
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.paused_until = now + self.pause;
+    }
+}
+
+/// The same for several threads that work at once. Where there are cores for only some of them each waits for one, and
+/// all would pause: so the one that began to work last does, and the others are judged anew without it.
+#[derive(Debug)]
+pub(super) struct SpareCores(Vec<Turn>);
+
+#[derive(Debug, Default)]
+struct Turn {
+    core: SpareCore,
+    /// When it was last heard of.
+    scheduled: Scheduled,
+}
+
+impl SpareCores {
+    pub(super) fn of(threads: usize) -> Self {
+        Self((0..threads).map(|_| Turn::default()).collect())
+    }
+
+    /// How long a thread should do nothing.
+    pub(super) fn pause(&self, thread: usize, now: Duration) -> Duration {
+        let turn = self.0.get(thread);
+        turn.map_or(Duration::ZERO, |turn| turn.core.pause(now))
+    }
+
+    /// How a thread fares that has just worked.
+    pub(super) fn hear(&mut self, thread: usize, now: Duration, scheduled: Scheduled) {
+        let Some(turn) = self.0.get_mut(thread) else {
+            return;
+        };
+        turn.scheduled = scheduled;
+        if !turn.core.pause(now).is_zero() {
+            return;
+        }
+        match turn.core.judge(scheduled) {
+            None => {}
+            Some(true) => turn.core.pause = Duration::ZERO,
+            Some(false) => {
+                let working = self.0.iter_mut().filter(|t| t.core.pause(now).is_zero());
+                if let Some(last) = working.max_by_key(|t| t.core.paused_until) {
+                    last.core.rest(now);
+                }
+                for turn in &mut self.0 {
+                    turn.core.last = turn.scheduled;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn scheduled(ran_ms: u32, waited_ms: u32) -> Scheduled {
+        Scheduled {
+            ran: MS * ran_ms,
+            waited: MS * waited_ms,
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_a_core_pauses_ever_longer_until_there_is_one() {
+        let mut core = SpareCore::default();
+        assert!(core.is_there(MS * 100, scheduled(100, 0)));
+        assert!(
+            core.is_there(MS * 105, scheduled(100, 5)),
+            "too short to judge"
+        );
+        assert!(!core.is_there(MS * 200, scheduled(150, 50)));
+        assert_eq!(core.pause(MS * 205), MS * 15);
+        assert!(!core.is_there(MS * 219, scheduled(150, 50)));
+        // It has not run since, so there is nothing to judge by: it tries.
+        assert!(core.is_there(MS * 220, scheduled(150, 50)));
+        assert!(!core.is_there(MS * 300, scheduled(200, 100)));
+        assert!(
+            !core.is_there(MS * 339, scheduled(200, 100)),
+            "twice as long"
+        );
+        assert!(core.is_there(MS * 340, scheduled(200, 100)));
+        assert!(core.is_there(MS * 400, scheduled(300, 100)));
+        assert!(!core.is_there(MS * 500, scheduled(320, 180)));
+        assert!(
+            core.is_there(MS * 520, scheduled(320, 180)),
+            "from the start"
+        );
+    }
+
+    #[test]
+    fn of_several_who_wait_the_one_that_began_last_pauses() {
+        let mut cores = SpareCores::of(2);
+        let pauses =
+            |cores: &SpareCores, now| [0, 1].map(|thread| cores.pause(thread, now).as_millis());
+        let now = MS * 100;
+        cores.hear(1, now, scheduled(10, 5));
+        cores.hear(0, now, scheduled(20, 10));
+        assert_eq!(pauses(&cores, now), [0, 20]);
+        // The other goes on, whatever it waited for before.
+        cores.hear(1, now, scheduled(11, 25));
+        cores.hear(0, MS * 118, scheduled(38, 11));
+        assert_eq!(pauses(&cores, MS * 118), [0, 2]);
+        // Back again, it is in the way of the other, which says so first.
+        cores.hear(0, MS * 150, scheduled(50, 20));
+        assert_eq!(pauses(&cores, MS * 150), [0, 40]);
+        // The other is alone now, and still waits.
+        cores.hear(0, MS * 180, scheduled(60, 40));
+        assert_eq!(pauses(&cores, MS * 180), [20, 10]);
+        // Both have a core.
+        cores.hear(0, MS * 260, scheduled(90, 40));
+        cores.hear(1, MS * 260, scheduled(50, 25));
+        assert_eq!(pauses(&cores, MS * 260), [0, 0]);
+    }
+}

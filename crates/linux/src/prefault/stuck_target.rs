@@ -1,0 +1,109 @@
+//! A process that holds its `mmap_lock` for good, for tests.
+
+use crate::processes::process::ProcessHandle;
+use hawkeye_policy::whole::usize_of;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+use silent_files::SilentFiles;
+use std::ffi::{CString, c_void};
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+#[path = "../../../cli/tests/live/stuck_target/silent_files.rs"]
+mod silent_files;
+
+const BYTES: usize = 8 * usize_of(HUGE_PAGE_BYTES);
+
+/// A child that reads its own memory, where a file is mapped of which no read is answered. This
+/// process has the same memory at the same addresses. Both have touched the first page only.
+pub(super) struct StuckTarget {
+    pub(super) handle: Arc<ProcessHandle>,
+    child: Pid,
+    memory: NonNull<c_void>,
+    files: Option<SilentFiles>,
+    folder: PathBuf,
+}
+
+impl StuckTarget {
+    /// `None` where nothing can be mounted.
+    pub(super) fn start() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hawkeye-silent-{}-{count}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let files = SilentFiles::mount(&folder).ok()?;
+        let file = CString::new(files.file().as_os_str().as_bytes()).expect("a plain name");
+        let bytes = NonZeroUsize::new(BYTES).expect("not 0");
+        let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let memory = unsafe { mmap_anonymous(None, bytes, both, MapFlags::MAP_PRIVATE) };
+        let memory = memory.expect("maps");
+        // A mapping in which nothing was written can't be collapsed.
+        // SAFETY: a byte of that mapping, to which no reference exists.
+        unsafe { memory.cast::<u8>().write_volatile(1) };
+        // SAFETY: the child makes plain system calls only.
+        let child = match unsafe { fork() }.expect("forks") {
+            ForkResult::Child => read_own_memory(&file),
+            ForkResult::Parent { child } => child,
+        };
+        let pid = child.as_raw().unsigned_abs();
+        let stuck = Self {
+            handle: Arc::new(ProcessHandle::open(pid).expect("opens")),
+            child,
+            memory,
+            files: Some(files),
+            folder,
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !stuck.is_stuck() {
+            assert!(Instant::now() < deadline, "it comes to read its own memory");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Some(stuck)
+    }
+
+    /// Whether it waits in its read.
+    fn is_stuck(&self) -> bool {
+        let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.child));
+        call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_pread64)))
+    }
+
+    /// A region that nothing has touched. The three behind it are alike.
+    pub(super) fn region(&self) -> RegionAddr {
+        RegionAddr::containing(self.memory.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES)
+    }
+}
+
+impl Drop for StuckTarget {
+    fn drop(&mut self) {
+        // It ends with the file system, which lets go of it.
+        drop(self.files.take());
+        let _ = std::fs::remove_dir(&self.folder);
+        let _ = kill(self.child, Signal::SIGKILL);
+        let _ = waitpid(self.child, None);
+        // SAFETY: it was mapped above, and nothing refers to it.
+        let _ = unsafe { munmap(self.memory, BYTES) };
+    }
+}
+
+/// Runs in the forked child.
+fn read_own_memory(file: &CString) -> ! {
+    let mut byte = 0u8;
+    // SAFETY: plain system calls; the names end with a zero, and `byte` lives through the read.
+    unsafe {
+        let file = libc::open(file.as_ptr(), libc::O_RDONLY);
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        let mapped = libc::mmap(std::ptr::null_mut(), 4096, read, shared, file, 0);
+        let memory = libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY);
+        libc::pread(memory, (&raw mut byte).cast(), 1, mapped as libc::off_t);
+        libc::_exit(0)
+    }
+}

@@ -1,0 +1,130 @@
+//! A process's own userfaultfd: what the probe and tests set up to see that management leaves it intact.
+//!
+//! Makes system calls only, so that it may be used between a fork and an exec.
+
+use crate::processes::process::descriptor;
+use nix::errno::Errno;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// include/uapi/linux/userfaultfd.h
+mod uapi {
+    pub const API: u64 = 0xaa;
+    pub const FEATURE_WRITE_PROTECT: u64 = 1;
+    pub const USER_MODE_ONLY: libc::c_int = 1;
+    pub const IOCTL_API: u64 = 0xc018_aa3f;
+    pub const IOCTL_REGISTER: u64 = 0xc020_aa00;
+    pub const IOCTL_UNREGISTER: u64 = 0x8010_aa01;
+    pub const IOCTL_ZERO_PAGE: u64 = 0xc020_aa04;
+    pub const IOCTL_WRITE_PROTECT: u64 = 0xc018_aa06;
+}
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Mode {
+    /// First touches.
+    Missing = 1,
+    /// Writes to protected pages.
+    WriteProtect = 2,
+}
+
+/// One userfaultfd; what it watches is watched no longer when it is dropped.
+#[derive(Debug)]
+pub struct Userfaultfd(OwnedFd);
+
+impl Userfaultfd {
+    /// Opens one. `user_only`: faults inside the kernel fail instead of waiting.
+    ///
+    /// # Errors
+    /// `ENOSYS`: this kernel has none; `EOPNOTSUPP`: it can't protect pages.
+    pub fn open(user_only: bool) -> Result<Self, Errno> {
+        let only = if user_only { uapi::USER_MODE_ONLY } else { 0 };
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | only;
+        // SAFETY: a plain system call without pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the call just made this descriptor, and it is kept nowhere else.
+        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
+        let mut api = [uapi::API, 0, 0];
+        opened.control(uapi::IOCTL_API, &mut api)?;
+        if api[1] & uapi::FEATURE_WRITE_PROTECT == 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(opened)
+    }
+
+    /// Watches addresses of this process.
+    ///
+    /// # Errors
+    /// They are not mapped, or watched by another.
+    pub fn register(&self, range: Range<u64>, mode: Mode) -> Result<(), Errno> {
+        let length = range.end - range.start;
+        let mut register = [range.start, length, mode as u64, 0];
+        self.control(uapi::IOCTL_REGISTER, &mut register)
+    }
+
+    /// Watches them no longer.
+    ///
+    /// # Errors
+    /// They are not mapped.
+    pub fn unregister(&self, range: Range<u64>) -> Result<(), Errno> {
+        let mut unregister = [range.start, range.end - range.start];
+        self.control(uapi::IOCTL_UNREGISTER, &mut unregister)
+    }
+
+    /// Protects pages from writes, or allows them again and wakes the threads that wait.
+    ///
+    /// # Errors
+    /// They are not registered for it.
+    pub fn protect(&self, range: Range<u64>, protected: bool) -> Result<(), Errno> {
+        let length = range.end - range.start;
+        let mut protect = [range.start, length, u64::from(protected)];
+        self.control(uapi::IOCTL_WRITE_PROTECT, &mut protect)
+    }
+
+    /// Maps the zero page where nothing is, and wakes the threads that wait.
+    ///
+    /// # Errors
+    /// Something is mapped there.
+    pub fn map_zeros(&self, range: Range<u64>) -> Result<(), Errno> {
+        let mut zeros = [range.start, range.end - range.start, 0, 0];
+        self.control(uapi::IOCTL_ZERO_PAGE, &mut zeros)
+    }
+
+    /// The address of the next fault that waits for an answer; `None` where none does.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn next_fault(&self) -> Result<Option<u64>, Errno> {
+        const PAGE_FAULT: u64 = 0x12;
+        // event, flags, address, thread
+        let mut message = [0u64; 4];
+        // SAFETY: the buffer is ours, and as long as one message.
+        let read = unsafe {
+            let to = message.as_mut_ptr().cast::<c_void>();
+            libc::read(self.0.as_raw_fd(), to, size_of_val(&message))
+        };
+        match read {
+            32 if message[0] & 0xff == PAGE_FAULT => Ok(Some(message[2])),
+            0.. => Ok(None),
+            _ if Errno::last() == Errno::EAGAIN => Ok(None),
+            _ => Err(Errno::last()),
+        }
+    }
+
+    fn control<const N: usize>(&self, request: u64, argument: &mut [u64; N]) -> Result<(), Errno> {
+        // SAFETY: `argument` has the size that is part of `request`, and lives through the call.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
+        Errno::result(result).map(drop)
+    }
+}
+
+impl AsFd for Userfaultfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

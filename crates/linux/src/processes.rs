@@ -1,0 +1,28 @@
+//! The machine's processes: which there are, what they hold, and which of them are managed.
+//!
+//! ```text
+//!  census --> roster --> membership       found, judged by the rules, under management
+//!    |           |
+//!    |-- execs   `-- identity, user_names  programs just started; command, user, unit, pod
+//!    v
+//!  process                                 one process, by a handle that survives reuse of its pid
+//!    `-- mappings, surroundings            its memory, and what decides about its huge pages
+//! ```
+//!
+//! Read [`process`] first, then [`roster`] (pure) and `membership`. Files of processes are read by
+//! `process_reader` where their owner could delay the answer.
+
+pub mod access;
+pub mod census;
+pub mod execs;
+pub mod identity;
+pub(crate) mod mapping_records;
+pub mod mappings;
+pub(crate) mod membership;
+pub(crate) mod pid_namespace;
+pub mod process;
+pub(crate) mod process_reader;
+pub mod roster;
+pub mod scheduled;
+pub mod surroundings;
+pub mod user_names;

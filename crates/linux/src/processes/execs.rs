@@ -1,0 +1,94 @@
+//! Programs as they are started, heard of within a millisecond: a warm start can't wait for the next sweep.
+
+use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
+use crate::error::LinuxError;
+use crate::processes::pid_namespace::PidNamespace;
+use crate::reports::Reports;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+
+/// A program that was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// Its process.
+    pub pid: u32,
+    /// Its command name, of 15 bytes at most.
+    pub command: String,
+}
+
+/// Hears of every program that is started from its creation until it is dropped.
+pub struct Execs {
+    // Before the program that writes to it.
+    reports: Reports<Started>,
+    _skel: ExecsSkel<'static>,
+}
+
+impl fmt::Debug for Execs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Execs")
+    }
+}
+
+impl Execs {
+    /// Loads and attaches the program.
+    ///
+    /// # Errors
+    /// BPF is missing or forbidden.
+    pub fn attach() -> Result<Self, LinuxError> {
+        let failed = |error: libbpf_rs::Error| {
+            LinuxError::Bpf(format!("hearing of started programs: {error:#}"))
+        };
+        // As rarely as rules change.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
+        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            told.pidns_dev = own.dev;
+            told.pidns_ino = own.ino;
+        }
+        let mut skel = open.load().map_err(failed)?;
+        skel.attach().map_err(failed)?;
+        Ok(Self {
+            reports: Reports::of(&skel.maps.started, parse).map_err(failed)?,
+            _skel: skel,
+        })
+    }
+
+    /// Readable when there is something to hear.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.reports.fd()
+    }
+
+    /// What was heard of since the last call.
+    pub fn heard(&self) -> Vec<Started> {
+        self.reports.take()
+    }
+}
+
+/// One `struct started_program`.
+fn parse(bytes: &[u8]) -> Option<Started> {
+    let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
+    let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
+    Some(Started {
+        pid,
+        command: String::from_utf8_lossy(command).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read() {
+        let mut bytes = 7u32.to_ne_bytes().to_vec();
+        bytes.extend(b"java\0rubbish\0\0\0\0");
+        let java = Started {
+            pid: 7,
+            command: "java".into(),
+        };
+        assert_eq!(parse(&bytes), Some(java));
+        assert_eq!(parse(b"abc"), None);
+    }
+}

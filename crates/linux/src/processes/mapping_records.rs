@@ -1,0 +1,98 @@
+//! What the BPF program that lists mappings writes: a record for each, in the order of their addresses.
+//!
+//! An iterator that is bound to one thread never ends once its program writes something: after the last
+//! mapping each read begins again at the last but one read's end (`task_vma_seq_get_next`,
+//! kernel/bpf/task_iter.c, does not move on to a next thread then; 5.12 to 6.18 at least). So a read that
+//! brings nothing new is the last.
+
+use crate::memory::ksm::Ksm;
+use crate::processes::mappings::Mapping;
+
+/// Bytes of a record: `struct mapping_record` of bpf/intf.h.
+const RECORD_BYTES: usize = 32;
+
+/// Start, end, flags and whether it has a file.
+fn words(record: &[u8]) -> [u64; 4] {
+    let word = |at: usize| {
+        let bytes = record.get(at * 8..at * 8 + 8);
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    };
+    [word(0), word(1), word(2), word(3)]
+}
+
+/// Moves the new ones of the records that a read has brought to the front, each without what was
+/// listed before; returns how many bytes they are. `end` is where the last mapping so far ends, 0
+/// before the first.
+///
+/// A helper calls it: it neither allocates nor locks.
+pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
+    let mut kept = 0;
+    for at in (0..records.len()).step_by(RECORD_BYTES) {
+        let Some(record) = records.get(at..at + RECORD_BYTES) else {
+            break;
+        };
+        let [start, its_end, _, _] = words(record);
+        if its_end > *end {
+            // What was merged with its neighbour between two reads is listed once.
+            let start = start.max(*end);
+            *end = its_end;
+            records.copy_within(at..at + RECORD_BYTES, kept);
+            if let Some(first) = records.get_mut(kept..kept + 8) {
+                first.copy_from_slice(&start.to_ne_bytes());
+            }
+            kept += RECORD_BYTES;
+        }
+    }
+    kept
+}
+
+/// The mappings that records are about.
+pub(crate) fn mappings_of(records: &[u8]) -> Vec<Mapping> {
+    let ksm = Ksm::default();
+    let mapping = |record: &[u8]| {
+        let [start, end, flags, has_file] = words(record);
+        Mapping {
+            range: start..end,
+            flags: ksm.effective(flags),
+            file_backed: has_file != 0,
+        }
+    };
+    records.chunks_exact(RECORD_BYTES).map(mapping).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(ranges: &[(u64, u64)]) -> Vec<u8> {
+        let words = ranges.iter().flat_map(|(start, end)| [*start, *end, 7, 1]);
+        words.flat_map(u64::to_ne_bytes).collect()
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_new() {
+        let mut end = 0;
+        let mut first = records(&[(1, 2), (2, 4), (6, 8)]);
+        assert_eq!(keep_new(&mut first, &mut end), 96);
+        // A mapping that has grown meanwhile, and one more.
+        let mut second = records(&[(2, 4), (6, 9), (10, 11), (6, 9)]);
+        let kept = keep_new(&mut second, &mut end);
+        let found = mappings_of(&second[..kept]);
+        let ranges: Vec<_> = found.into_iter().map(|m| m.range).collect();
+        assert_eq!(ranges, [8..9, 10..11]);
+        assert_eq!(keep_new(&mut records(&[(6, 9), (10, 11)]), &mut end), 0);
+        assert_eq!(keep_new(&mut [], &mut end), 0);
+    }
+
+    #[test]
+    fn a_record_tells_what_a_mapping_is() {
+        let found = mappings_of(&records(&[(4096, 8192)]));
+        let expected = Mapping {
+            range: 4096..8192,
+            flags: 7,
+            file_backed: true,
+        };
+        assert_eq!(found, [expected]);
+    }
+}

@@ -1,0 +1,545 @@
+//! Which of the machine's processes are managed: those that are large enough and that the rules include.
+
+use crate::error::LinuxError;
+use crate::processes::census::{Census, Sighting, Sweep};
+use crate::processes::execs::Execs;
+use crate::processes::identity::identify;
+use crate::processes::process::{self, thread_cpu};
+use crate::processes::user_names::UserNames;
+use crate::sample::sampler::Slice;
+use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::{Contender, CpuUse, Identity, ProcessId, Rules, Selection, Terms, Verdict};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Finds processes and judges them. Who is managed at the moment is the caller's to know.
+#[derive(Debug)]
+pub struct Roster {
+    census: Census,
+    rules: Rules,
+    selection: Selection,
+    next_sweep: Duration,
+    /// CPU time of the sweep that is under way.
+    sweep_cpu: Duration,
+    /// File descriptors that this process may have.
+    descriptors: u64,
+    /// Large processes that are not managed.
+    passed_over: HashMap<u32, PassedOver>,
+    costs: SweepCosts,
+    /// Where some rule wants warm starts.
+    execs: Option<Execs>,
+    /// Processes just started that may fall under such a rule.
+    started: Vec<u32>,
+    /// Processes that have just executed something.
+    executed: Vec<u32>,
+    users: UserNames,
+    cpu_use: CpuUse,
+    /// Processes that the last sweep found large and that have no slot.
+    without_slot: HashMap<u32, WithoutSlot>,
+}
+
+/// Why a large process that no rule excludes has no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutSlot {
+    /// Most of its memory it shares with processes that were forked from the same program.
+    Shares(Shares),
+    /// Other processes are more important, or its user holds its share of the slots.
+    Outranked { slots: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    anonymous_bytes: u64,
+    own_bytes: u64,
+    family: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PassedOver {
+    until: Duration,
+    /// How long the next failure counts; zero for those whom the rules exclude.
+    next: Duration,
+}
+
+/// What finding processes has cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SweepCosts {
+    /// Sweeps done.
+    pub sweeps: u64,
+    /// CPU time they took together.
+    pub cpu: Duration,
+    /// CPU time of the last one.
+    pub last: Duration,
+    /// Processes that the last one came by.
+    pub processes: usize,
+}
+
+/// How long a verdict holds: programs are executed, renamed, and moved to other cgroups.
+pub const VERDICT_AGE: Duration = Duration::from_secs(60);
+/// A process that could not be managed is tried again after this long, and then after twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(480);
+/// Between its fork and its exec a process looks like its parent: as large, and not worth a look.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+/// A process that uses at least this much CPU time, in cores, is managed although it seems to share its
+/// memory: that is an estimate, which is too low for forks that have all grown.
+const BUSY_CORES: f64 = 0.01;
+/// Reports of programs that are kept until the next step; what is lost is noticed by the next sweep.
+const MOST_EXECUTED: usize = 4096;
+
+impl Roster {
+    /// Starts with nobody known. Each managed process takes file descriptors, so this process's own limit is raised as
+    /// far as it may.
+    pub fn new(rules: Rules, selection: Selection) -> Result<Self, LinuxError> {
+        Ok(Self {
+            census: Census::open()?,
+            descriptors: raise_descriptor_limit(),
+            execs: hear_of_starts(&rules),
+            started: Vec::new(),
+            executed: Vec::new(),
+            users: UserNames::default(),
+            cpu_use: CpuUse::default(),
+            without_slot: HashMap::new(),
+            rules,
+            selection,
+            next_sweep: Duration::ZERO,
+            sweep_cpu: Duration::ZERO,
+            passed_over: HashMap::new(),
+            costs: SweepCosts::default(),
+        })
+    }
+
+    /// Other rules from now on; everybody whom the old ones excluded is judged anew.
+    pub fn set_rules(&mut self, rules: Rules, selection: Selection) {
+        if rules.want_warm_starts() != self.execs.is_some() {
+            self.execs = hear_of_starts(&rules);
+        }
+        self.rules = rules;
+        self.selection = selection;
+        self.passed_over.clear();
+        self.census.give_up();
+        self.next_sweep = Duration::ZERO;
+    }
+
+    /// What to wait for to hear of programs that are started.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.execs.as_ref().map(Execs::fd)
+    }
+
+    /// Hears who was started; whether a warm start may be wanted for some of them.
+    pub fn hear(&mut self) -> bool {
+        let heard = self.execs.as_ref().map(Execs::heard).unwrap_or_default();
+        let room = MOST_EXECUTED.saturating_sub(self.executed.len());
+        let executed = heard.iter().map(|program| program.pid);
+        self.executed.extend(executed.take(room));
+        let wanted = heard
+            .into_iter()
+            .filter(|program| self.rules.may_want_warm_start(&program.command));
+        self.started.extend(wanted.map(|program| program.pid));
+        !self.started.is_empty()
+    }
+
+    /// Who was started since the last call and is to have a warm start, and on which terms.
+    pub fn warm_starts(&mut self) -> Vec<(u32, Identity, Terms)> {
+        self.hear();
+        let started = std::mem::take(&mut self.started);
+        let judge = |pid| {
+            // One that has ended already wants nothing.
+            let who = identify(pid, &self.users).ok()?;
+            let terms = self.verdict(&who)?;
+            terms.warm_bytes.map(|_| (pid, who, terms))
+        };
+        started.into_iter().filter_map(judge).collect()
+    }
+
+    /// Processes that have executed something since the last call, as far as BPF reports it.
+    pub fn take_executed(&mut self) -> Vec<u32> {
+        self.hear();
+        std::mem::take(&mut self.executed)
+    }
+
+    /// Names of users.
+    pub fn users(&self) -> &UserNames {
+        &self.users
+    }
+
+    /// What finding processes has cost.
+    pub fn costs(&self) -> SweepCosts {
+        self.costs
+    }
+
+    /// How many processes are managed at a time, at the most, where each takes so many file descriptors.
+    pub fn max_processes(&self, descriptors_each: usize) -> usize {
+        let room = room(self.descriptors, descriptors_each);
+        self.selection.max_processes().min(room)
+    }
+
+    /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
+    pub(crate) fn sweep(
+        &mut self,
+        now: Duration,
+        deadline: Instant,
+    ) -> Slice<Option<Vec<Sighting>>> {
+        if now < self.next_sweep {
+            return Slice::Done(None);
+        }
+        let begun = thread_cpu();
+        let found = self
+            .census
+            .sweep(self.selection.leaves_under_bytes(), deadline);
+        self.sweep_cpu += thread_cpu().saturating_sub(begun);
+        let Some(found) = found.transpose() else {
+            return Slice::Unfinished(Duration::ZERO);
+        };
+        let took = std::mem::take(&mut self.sweep_cpu);
+        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
+        let Sweep {
+            processes,
+            mut large,
+        } = match found {
+            Ok(sweep) => sweep,
+            Err(error) => {
+                tracing::warn!("processes can't be looked for at the moment: {error}");
+                return Slice::Done(None);
+            }
+        };
+        self.costs = SweepCosts {
+            sweeps: self.costs.sweeps + 1,
+            cpu: self.costs.cpu + took,
+            last: took,
+            processes,
+        };
+        large.retain(|seen| seen.process.pid != std::process::id());
+        large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
+        let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
+        self.passed_over.retain(|pid, _| there.contains(pid));
+        let there = large.iter().map(|seen| seen.process).collect();
+        self.cpu_use.retain(&there);
+        Slice::Done(Some(large))
+    }
+
+    /// The processes that compete for slots: those that are managed, and those that are large enough to join
+    /// and neither excluded nor refused just now.
+    pub fn contenders(
+        &mut self,
+        large: &[Sighting],
+        is_managed: impl Fn(ProcessId) -> bool,
+        now: Duration,
+    ) -> Vec<Contender> {
+        self.without_slot.clear();
+        let mut contenders = Vec::new();
+        for seen in large {
+            let process = seen.process;
+            let cores = self
+                .cpu_use
+                .note(process, now, process::age(process), seen.cpu);
+            let managed = is_managed(process);
+            if !managed && !self.may_join(seen, cores, now) {
+                continue;
+            }
+            contenders.push(Contender {
+                process,
+                user: seen.program.user,
+                own_bytes: seen.own_bytes,
+                cores,
+                managed,
+            });
+        }
+        contenders
+    }
+
+    fn may_join(&mut self, seen: &Sighting, cores: f64, now: Duration) -> bool {
+        let pid = seen.process.pid;
+        let passed_over = self.passed_over.get(&pid);
+        if passed_over.is_some_and(|entry| now < entry.until) {
+            return false;
+        }
+        let joins_at = self.selection.joins_at_bytes();
+        if seen.anonymous_bytes < joins_at {
+            return false;
+        }
+        if seen.own_bytes < joins_at && cores < BUSY_CORES {
+            let shares = Shares {
+                anonymous_bytes: seen.anonymous_bytes,
+                own_bytes: seen.own_bytes,
+                family: seen.family,
+            };
+            self.without_slot.insert(pid, WithoutSlot::Shares(shares));
+            return false;
+        }
+        true
+    }
+
+    /// Notes that a process has no slot because `slots` others do.
+    pub fn note_outranked(&mut self, process: ProcessId, slots: usize) {
+        let outranked = WithoutSlot::Outranked { slots };
+        self.without_slot.insert(process.pid, outranked);
+    }
+
+    /// Whether a process is to be managed, and on which terms; `None` if not, or not yet.
+    ///
+    /// # Errors
+    /// It has ended, or can't be read.
+    pub fn judge(
+        &mut self,
+        pid: u32,
+        now: Duration,
+    ) -> Result<Option<(Identity, Terms)>, LinuxError> {
+        let who = identify(pid, &self.users)?;
+        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+            return Ok(None);
+        }
+        Ok(match self.rules.judge(&who) {
+            Verdict::Include(terms) => Some((who, terms)),
+            // The next sweep asks again.
+            Verdict::Undecided { .. } => None,
+            Verdict::Exclude { .. } => {
+                let until = now.saturating_add(VERDICT_AGE);
+                let next = Duration::ZERO;
+                self.passed_over.insert(pid, PassedOver { until, next });
+                None
+            }
+        })
+    }
+
+    /// On which terms one who is known is managed; `None`: not at all.
+    pub fn verdict(&self, who: &Identity) -> Option<Terms> {
+        match self.rules.judge(who) {
+            Verdict::Include(terms) => Some(terms),
+            Verdict::Exclude { .. } | Verdict::Undecided { .. } => None,
+        }
+    }
+
+    /// Why a process that could be managed is not, as a sentence.
+    pub fn why_not(&self, pid: u32) -> Option<String> {
+        let who = identify(pid, &self.users).ok()?;
+        let name = |place| self.rules.get(place).map(|rule| rule.name.as_str());
+        match self.rules.judge(&who) {
+            Verdict::Include(_) => {}
+            Verdict::Exclude { rule } => {
+                return Some(rule.and_then(name).map_or_else(
+                    || {
+                        format!(
+                            "process {pid} falls under no rule, and such processes are left alone"
+                        )
+                    },
+                    |rule| format!("rule {rule:?} excludes process {pid}"),
+                ));
+            }
+            Verdict::Undecided { rule } => {
+                return Some(format!(
+                    "process {pid} is left alone until the name service tells the name of user {}: rule {:?} depends on it",
+                    who.uid,
+                    name(rule).unwrap_or_default()
+                ));
+            }
+        }
+        if self.passed_over.contains_key(&pid) {
+            return Some(format!(
+                "process {pid} could not be managed when that was last tried; the log says why"
+            ));
+        }
+        match self.without_slot.get(&pid) {
+            Some(WithoutSlot::Shares(shares)) => {
+                return Some(format!(
+                    "process {pid} shares most of its {} MiB of anonymous memory with {} others that were forked from the same program: about {} MiB are its own, and it is idle",
+                    shares.anonymous_bytes >> 20,
+                    shares.family - 1,
+                    shares.own_bytes >> 20
+                ));
+            }
+            Some(WithoutSlot::Outranked { slots }) => {
+                return Some(format!(
+                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user holds {} of the slots already",
+                    user_share(*slots)
+                ));
+            }
+            None => {}
+        }
+        Some(format!(
+            "process {pid} is not under management: it has less than {} MiB of anonymous memory or was started just now",
+            self.selection.joins_at_bytes() >> 20
+        ))
+    }
+
+    /// A process could not be managed: it is left alone for a while. Only the first time is reported.
+    pub fn refuse(&mut self, pid: u32, now: Duration, error: &LinuxError) {
+        let before = self.passed_over.get(&pid).map(|entry| entry.next);
+        let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
+        if before.is_none_or(|next| next.is_zero()) {
+            tracing::warn!("process {pid} can't be managed for now: {error}");
+        }
+        let entry = PassedOver {
+            until: now.saturating_add(pause),
+            next: (pause * 2).min(LONGEST_PAUSE),
+        };
+        self.passed_over.insert(pid, entry);
+    }
+}
+
+/// Where some rule wants warm starts; without BPF there are none.
+fn hear_of_starts(rules: &Rules) -> Option<Execs> {
+    if !rules.want_warm_starts() {
+        return None;
+    }
+    let execs = Execs::attach();
+    execs
+        .inspect_err(|error| tracing::warn!("no process is warm from its start: {error}"))
+        .ok()
+}
+
+/// Raises the limit of open files as far as it may; what it is then.
+fn raise_descriptor_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// How many processes that many file descriptors are enough for, with some left for everything else.
+fn room(descriptors: u64, each: usize) -> usize {
+    const OTHERS: u64 = 128;
+    let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
+    (left / each.max(1)).max(1)
+}
+
+/// Time since a process was started; `None` where it has ended.
+fn age(pid: u32) -> Option<Duration> {
+    let stat = crate::processes::process::entry(pid).ok()?.stat().ok()?;
+    let start_ticks = stat.starttime;
+    Some(process::age(ProcessId { pid, start_ticks }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::census::Program;
+    use hawkeye_policy::Unmatched;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+    const MIB: u64 = 1 << 20;
+
+    fn roster() -> Roster {
+        let rules = Rules::new(Vec::new(), Unmatched::Include);
+        Roster::new(rules, Selection::default()).expect("/proc is there")
+    }
+
+    fn seen(pid: u32, mib: u64) -> Sighting {
+        Sighting {
+            process: ProcessId {
+                pid,
+                start_ticks: 1,
+            },
+            anonymous_bytes: mib * MIB,
+            own_bytes: mib * MIB,
+            family: 1,
+            cpu: Duration::ZERO,
+            program: Program::default(),
+        }
+    }
+
+    fn joining(roster: &mut Roster, large: &[Sighting], now: Duration) -> Vec<u32> {
+        let contenders = roster.contenders(large, |_| false, now);
+        contenders.iter().map(|it| it.process.pid).collect()
+    }
+
+    fn whole_sweep(roster: &mut Roster, now: Duration) -> Option<Vec<Sighting>> {
+        match roster.sweep(now, Instant::now() + S(60)) {
+            Slice::Done(large) => large,
+            Slice::Unfinished(_) => panic!("a minute is enough"),
+        }
+    }
+
+    #[test]
+    fn nobody_is_looked_for_more_often_than_set() {
+        let mut roster = roster();
+        assert!(whole_sweep(&mut roster, S(0)).is_some());
+        assert!(whole_sweep(&mut roster, S(4)).is_none());
+        roster.set_rules(Rules::default(), Selection::default());
+        let again = whole_sweep(&mut roster, S(4));
+        assert!(again.is_some(), "new rules, a new look");
+        assert_eq!(roster.costs().sweeps, 2);
+        assert!(roster.costs().processes > 0);
+    }
+
+    #[test]
+    fn no_more_join_than_file_descriptors_are_enough_for() {
+        assert_eq!(room(1024, 1), 896);
+        assert_eq!(room(1024, 10), 89);
+        assert_eq!(room(0, 10), 1);
+        assert!(room(u64::MAX, 10) > 1_000_000);
+    }
+
+    #[test]
+    fn the_manager_never_manages_itself() {
+        let _memory = vec![1u8; 80 << 20];
+        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due");
+        let own = std::process::id();
+        assert!(found.iter().all(|seen| seen.process.pid != own));
+    }
+
+    #[test]
+    fn joining_takes_more_memory_than_staying() {
+        let large = [seen(7, 100), seen(8, 40)];
+        assert_eq!(joining(&mut roster(), &large, S(0)), [7]);
+        let staying = roster().contenders(&large, |_| true, S(0));
+        assert_eq!(staying.len(), 2);
+    }
+
+    #[test]
+    fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
+        let mut roster = roster();
+        // A process of this number has never been: it is as old as the machine.
+        let fork = |pid, cpu| Sighting {
+            own_bytes: MIB,
+            family: 100,
+            cpu,
+            ..seen(pid, 100)
+        };
+        let forks = [fork(7, Duration::ZERO), fork(8, Duration::MAX)];
+        assert_eq!(joining(&mut roster, &forks, S(0)), [8]);
+        let why = roster.without_slot.get(&7);
+        assert!(matches!(why, Some(WithoutSlot::Shares(_))), "{why:?}");
+    }
+
+    #[test]
+    fn one_that_fails_is_tried_again_ever_more_seldom() {
+        let mut roster = roster();
+        let large = [seen(7, 100)];
+        let mut now = S(0);
+        for seconds in [30, 60, 120, 240, 480, 480] {
+            assert_eq!(joining(&mut roster, &large, now), [7]);
+            roster.refuse(7, now, &LinuxError::NoSuchProcess(7));
+            now += S(seconds);
+            let just_before = now - Duration::from_nanos(1);
+            assert!(joining(&mut roster, &large, just_before).is_empty());
+        }
+        assert_eq!(joining(&mut roster, &large, now), [7]);
+    }
+
+    #[test]
+    fn who_is_excluded_is_judged_again_in_a_minute_or_under_new_rules() {
+        let rules = Rules::new(Vec::new(), Unmatched::Exclude);
+        let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
+        let init = 1;
+        let large = [seen(init, 100)];
+        let judged = roster.judge(init, S(0));
+        assert!(judged.is_ok_and(|included| included.is_none()));
+        assert!(joining(&mut roster, &large, S(59)).is_empty());
+        assert_eq!(joining(&mut roster, &large, S(60)), [init]);
+        roster.set_rules(Rules::default(), Selection::default());
+        assert_eq!(joining(&mut roster, &large, S(1)), [init]);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_nobody() {
+        let judged = roster().judge(u32::MAX / 2, S(0));
+        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
+    }
+}

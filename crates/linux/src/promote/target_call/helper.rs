@@ -1,0 +1,318 @@
+//! The helper process: makes the calls it is sent, one after the other.
+//!
+//! It is forked from a process that may have several threads. So nothing here allocates, locks or
+//! unwinds: plain system calls on memory of the stack.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "it allocates nothing and has nowhere to report to: figures are those of system calls"
+)]
+
+use super::message::{
+    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
+};
+use crate::processes::mapping_records::keep_new;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+/// The helper's end of the socket, and all that it keeps open.
+const SOCKET: i32 = 0;
+
+/// Serves requests until the manager is gone.
+pub(super) fn serve(socket: i32, manager: u32) -> ! {
+    prepare(socket, manager);
+    let usual = Scheduling::of_this_thread();
+    let mut request = RawRequest::EMPTY;
+    let mut packet = Packet {
+        head: RawAnswer::default(),
+        data: [0; MAX_DATA],
+    };
+    loop {
+        let Some(descriptor) = receive(&mut request) else {
+            exit();
+        };
+        let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let began = clock(libc::CLOCK_MONOTONIC);
+        let (result, data) = match request.kind {
+            ADVISE => (advise(&request, descriptor, usual), 0),
+            LIST => with_data(list(descriptor, &mut packet)),
+            READ_FILE => with_data(read_file(&request, None, &mut packet.data)),
+            READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
+            _ => (-i64::from(libc::EINVAL), 0),
+        };
+        packet.head = RawAnswer {
+            result,
+            began_ns: began,
+            took_ns: clock(libc::CLOCK_MONOTONIC).saturating_sub(began),
+            cpu_ns: clock(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+            more: 0,
+        };
+        if descriptor >= 0 {
+            // SAFETY: it came with the request, and is used no more.
+            unsafe { libc::close(descriptor) };
+        }
+        send(&packet, data);
+    }
+}
+
+/// Sends a packet with so many bytes of data.
+fn send(packet: &Packet, data: usize) {
+    let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
+    // SAFETY: `length` bytes of the packet are there.
+    let sent = unsafe {
+        libc::send(
+            SOCKET,
+            std::ptr::from_ref(packet).cast::<c_void>(),
+            length,
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    if sent < 0 {
+        exit();
+    }
+}
+
+#[repr(C)]
+struct Packet {
+    head: RawAnswer,
+    data: [u8; MAX_DATA],
+}
+
+/// Keeps nothing of the manager's but the socket, and does not outlive it.
+fn prepare(socket: i32, manager: u32) {
+    // SAFETY: plain system calls without pointers, but for the name, which ends with a zero.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // It may have ended before that.
+        if libc::getppid().unsigned_abs() != manager {
+            exit();
+        }
+        libc::prctl(libc::PR_SET_NAME, c"hawkeye-call".as_ptr());
+        // Locks, pipes and files of the manager must not stay open because a call hangs.
+        libc::dup2(socket, SOCKET);
+        libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
+        // A Ctrl-C in the terminal is for the manager.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+fn exit() -> ! {
+    // SAFETY: ends this process without running anything of the manager's.
+    unsafe { libc::_exit(0) }
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is ours and lives through the call.
+    unsafe { libc::clock_gettime(which, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits for a request; the descriptor that came with it, or -1. `None` when the manager is gone.
+fn receive(request: &mut RawRequest) -> Option<i32> {
+    let mut packet = libc::iovec {
+        iov_base: (&raw mut *request).cast::<c_void>(),
+        iov_len: size_of::<RawRequest>(),
+    };
+    // Aligned as the header in it must be.
+    let mut control = [0u64; 8];
+    // SAFETY: all zeros is a valid header, and an empty one.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &raw mut packet;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast::<c_void>();
+    header.msg_controllen = size_of_val(&control) as _;
+    loop {
+        // SAFETY: what the header points to is ours and lives through the call.
+        let length = unsafe { libc::recvmsg(SOCKET, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        if length == size_of::<RawRequest>() as isize {
+            break;
+        }
+        if length < 0 && errno() == i64::from(libc::EINTR) {
+            continue;
+        }
+        return None;
+    }
+    // SAFETY: the kernel has filled the header in; a message of this kind carries one descriptor.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        if message.is_null() || (*message).cmsg_type != libc::SCM_RIGHTS {
+            return Some(-1);
+        }
+        Some(libc::CMSG_DATA(message).cast::<i32>().read_unaligned())
+    }
+}
+
+/// Makes the call: what it returned (or minus the error), and how many bytes of data are in the packet.
+fn with_data(result: i64) -> (i64, usize) {
+    (result, usize::try_from(result).unwrap_or(0))
+}
+
+/// The result of a system call, or minus its error.
+fn outcome(result: i64) -> i64 {
+    if result < 0 { -errno() } else { result }
+}
+
+fn errno() -> i64 {
+    // SAFETY: the address of this thread's own error number.
+    i64::from(unsafe { *libc::__errno_location() })
+}
+
+fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
+    let count = (request.ranges as usize).min(MAX_RANGES);
+    if request.unpreempted != 0 {
+        Scheduling::FIFO.set();
+    }
+    // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
+    // target's, and only the kernel interprets them.
+    let done = outcome(unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process,
+            request.range.as_ptr(),
+            count,
+            request.advice,
+            0u32,
+        )
+    });
+    if request.unpreempted != 0 {
+        usual.set();
+    }
+    done
+}
+
+/// Lists mappings by a BPF iterator: the records are in the packet, and in packets that were sent before
+/// where they are more than one holds. Whoever does not receive them holds up this helper and no target.
+fn list(link: i32, packet: &mut Packet) -> i64 {
+    const BPF_ITER_CREATE: i32 = 33;
+    #[repr(C)]
+    struct IterCreate {
+        link_fd: u32,
+        flags: u32,
+    }
+    let attributes = IterCreate {
+        link_fd: link as u32,
+        flags: 0,
+    };
+    let size = size_of::<IterCreate>() as u32;
+    // SAFETY: the attributes are ours and live through the call.
+    let iterator =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, &raw const attributes, size) };
+    if iterator < 0 {
+        return -errno();
+    }
+    let iterator = iterator as i32;
+    let (mut filled, mut end) = (0, 0);
+    let result = loop {
+        if filled == MAX_DATA {
+            packet.head = RawAnswer {
+                more: 1,
+                ..RawAnswer::default()
+            };
+            send(packet, filled);
+            filled = 0;
+        }
+        let rest = &mut packet.data[filled..];
+        // SAFETY: the buffer is ours and lives through the call.
+        let length =
+            outcome(
+                unsafe { libc::read(iterator, rest.as_mut_ptr().cast::<c_void>(), rest.len()) }
+                    as i64,
+            );
+        match usize::try_from(length) {
+            Ok(length) => {
+                let kept = keep_new(rest.get_mut(..length).unwrap_or_default(), &mut end);
+                if kept == 0 {
+                    break filled as i64;
+                }
+                filled += kept;
+            }
+            // More objects than one read goes through.
+            Err(_) if length == -i64::from(libc::EAGAIN) || length == -i64::from(libc::EINTR) => {}
+            Err(_) => break length,
+        }
+    };
+    // SAFETY: opened above, and used nowhere else.
+    unsafe { libc::close(iterator) };
+    result
+}
+
+/// Reads a file. With a pidfd the file is one of that process, and read only if the process was alive
+/// after it was opened: then it is no other's that has got the same pid.
+fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DATA]) -> i64 {
+    if request.path.last() != Some(&0) {
+        return -i64::from(libc::ENAMETOOLONG);
+    }
+    let length = (request.length as usize).min(MAX_DATA);
+    // SAFETY: the path ends with a zero; the buffer is ours and at least `length` bytes long.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::open(request.path.as_ptr().cast(), flags);
+        if file < 0 {
+            return -errno();
+        }
+        let buffer = data.as_mut_ptr().cast::<c_void>();
+        let read = if process.is_some_and(has_ended) {
+            -i64::from(libc::ESRCH)
+        } else {
+            outcome(libc::pread(file, buffer, length, request.offset as i64) as i64)
+        };
+        libc::close(file);
+        read
+    }
+}
+
+/// Whether the process of a pidfd has ended.
+fn has_ended(process: i32) -> bool {
+    let mut ended = libc::pollfd {
+        fd: process,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the one entry is ours and lives through the call.
+    unsafe { libc::poll(&raw mut ended, 1, 0) != 0 }
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Copy)]
+struct Scheduling {
+    policy: i32,
+    priority: i32,
+}
+
+impl Scheduling {
+    /// Ahead of all ordinary threads.
+    const FIFO: Self = Self {
+        policy: libc::SCHED_FIFO,
+        priority: 1,
+    };
+
+    fn of_this_thread() -> Self {
+        let mut priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `priority` is ours and lives through the calls.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut priority);
+            libc::sched_getscheduler(0)
+        };
+        Self {
+            policy: policy.max(libc::SCHED_OTHER),
+            priority: priority.sched_priority,
+        }
+    }
+
+    /// Where that is not allowed the thread stays as it is.
+    fn set(self) {
+        let priority = libc::sched_param {
+            sched_priority: self.priority,
+        };
+        // SAFETY: `priority` is ours and lives through the call.
+        unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) };
+    }
+}

@@ -1,0 +1,23 @@
+//! What is seen of a process's memory: accesses, population, contents, and what its walks cost.
+//!
+//! ```text
+//!  sampler          access coverage and page walks, one file for each way to see them
+//!    |-- page_tables    by BPF: accessed bits, contents of pages, without the target's locks
+//!    |-- pagemap        by /proc: which pages are there
+//!    `-- shared_pages   which of them other processes map too
+//!  counters         overhead by hardware counters
+//!  walk_costs       what a page walk costs on this machine
+//!  measuring        all of it for one process, for `advise`
+//! ```
+//!
+//! Read [`sampler`] first, then [`page_tables`].
+
+pub mod access_bits;
+pub mod counters;
+pub mod generator;
+pub mod measuring;
+pub mod page_tables;
+pub mod pagemap;
+pub mod sampler;
+pub mod shared_pages;
+pub mod walk_costs;

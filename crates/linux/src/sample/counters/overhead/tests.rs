@@ -1,0 +1,126 @@
+use super::*;
+use crate::sample::counters::events::{CounterEvents, CpuIdentity, choose};
+use proptest::prelude::*;
+
+fn events(model: u32) -> EventSet {
+    let cpu = CpuIdentity::Intel { family: 6, model };
+    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+}
+
+fn zen() -> EventSet {
+    let cpu = CpuIdentity::Amd {
+        family: 0x19,
+        model: 0x01,
+    };
+    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+}
+
+fn counts(loads: u64, stores: u64, cycles: u64) -> Counts {
+    Counts {
+        loads,
+        stores,
+        cycles,
+        enabled_ns: cycles,
+        running_ns: cycles,
+    }
+}
+
+fn percent(overhead: Option<Overhead>) -> Option<f64> {
+    overhead.map(|o| (o.percent * 1000.0).round() / 1000.0)
+}
+
+#[test]
+fn walk_cycles_of_loads_and_stores_over_cycles() {
+    let mut meter = Meter::default();
+    let first = ThreadCounts::from([(1, counts(300, 90, 1000))]);
+    assert_eq!(percent(meter.update(first, &events(0x55))), Some(39.0));
+    // Only what came since counts.
+    let second = ThreadCounts::from([(1, counts(310, 90, 2000))]);
+    assert_eq!(
+        percent(meter.update(second.clone(), &events(0x55))),
+        Some(1.0)
+    );
+    assert_eq!(meter.update(second, &events(0x55)), None);
+}
+
+#[test]
+fn threads_come_and_go_and_their_ids_are_used_again() {
+    let mut meter = Meter::default();
+    meter.update(
+        ThreadCounts::from([(1, counts(0, 0, 1000)), (2, counts(500, 0, 1000))]),
+        &events(0x55),
+    );
+    let now = ThreadCounts::from([(1, counts(100, 0, 2000)), (3, counts(400, 0, 1000))]);
+    assert_eq!(percent(meter.update(now, &events(0x55))), Some(25.0));
+    // Thread 1 is another one now.
+    let again = ThreadCounts::from([(1, counts(10, 0, 100))]);
+    assert_eq!(percent(meter.update(again, &events(0x55))), Some(10.0));
+}
+
+#[test]
+fn counters_that_were_shared_out_are_made_up_for() {
+    let half = Counts {
+        loads: 100,
+        stores: 0,
+        cycles: 500,
+        enabled_ns: 1000,
+        running_ns: 500,
+    };
+    let full = counts(0, 0, 1000);
+    let mut meter = Meter::default();
+    let overhead = meter.update(ThreadCounts::from([(1, half), (2, full)]), &events(0x55));
+    // 200 of 2000 cycles; a quarter of the time nobody counted.
+    let overhead = overhead.expect("it was counted");
+    assert_eq!(overhead.percent, 10.0);
+    assert_eq!((overhead.low_percent, overhead.high_percent), (7.5, 12.5));
+}
+
+#[test]
+fn counted_walks_are_an_estimate() {
+    let mut meter = Meter::default();
+    let overhead = meter.update(ThreadCounts::from([(1, counts(4, 0, 1000))]), &zen());
+    let overhead = overhead.expect("it was counted");
+    assert_eq!(
+        (
+            overhead.percent,
+            overhead.low_percent,
+            overhead.high_percent
+        ),
+        (14.0, 7.0, 28.0)
+    );
+}
+
+/// What counters said over half a minute, as a file: the arithmetic can be tried where none are.
+#[test]
+fn a_recording_is_followed() {
+    let text = include_str!("../../../../tests/fixtures/counters.json");
+    let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is right");
+    let mut meter = Meter::default();
+    let series: Vec<_> = recorded
+        .into_iter()
+        .map(|read| percent(meter.update(read, &events(0x3f))))
+        .collect();
+    assert_eq!(
+        series,
+        [Some(39.0), Some(40.0), Some(12.0), None, Some(2.0)]
+    );
+}
+
+proptest! {
+    #[test]
+    fn always_a_share(reads in prop::collection::vec(
+        prop::collection::btree_map(0u32..4, (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..4), 0..6)
+    ) {
+        let mut meter = Meter::default();
+        for read in reads {
+            let read = read.into_iter().map(|(thread, (loads, stores, cycles, enabled, running))| (thread, Counts {
+                loads: loads.into(), stores: stores.into(), cycles: cycles.into(),
+                enabled_ns: enabled.into(), running_ns: running.into(),
+            })).collect();
+            if let Some(o) = meter.update(read, &events(0x55)) {
+                prop_assert!((0.0..=100.0).contains(&o.percent), "{:?}", o);
+                prop_assert!(o.low_percent <= o.percent && o.percent <= o.high_percent, "{:?}", o);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Counting hardware events of other processes: `perf_event_open`.
+
+use super::overhead::{Counts, ThreadCounts};
+use crate::error::LinuxError;
+use crate::processes::process::{entry, pid_t};
+use nix::errno::Errno;
+use perf_event_open_sys::bindings::{
+    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    perf_event_attr,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// One event: `type` and `config` of `perf_event_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerfEvent {
+    /// `PERF_TYPE_*`.
+    pub kind: u32,
+    /// What that type makes of it.
+    pub config: u64,
+}
+
+/// Counts up to three events of each thread of one process, together: what one of them missed because
+/// counters were shared out, the others missed as well.
+///
+/// A counter that is inherited can't be read in a group, so new threads are looked for at each read; what they
+/// did before that is lost.
+#[derive(Debug)]
+pub struct PerfSource {
+    pid: u32,
+    events: Vec<PerfEvent>,
+    user_only: bool,
+    threads: BTreeMap<u32, Group>,
+}
+
+/// The first event leads the group and is the one that is read.
+#[derive(Debug)]
+struct Group {
+    leader: File,
+    _others: Vec<OwnedFd>,
+}
+
+/// Threads of one process that are counted at the most: each takes a descriptor an event. The others are taken
+/// to be like these.
+const MOST_THREADS: usize = 64;
+
+impl PerfSource {
+    /// Will count `events` of process `pid`, in user mode or in the kernel as well.
+    ///
+    /// # Errors
+    /// Not even one thread can be counted: no such event here, no privilege, gone.
+    pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self, LinuxError> {
+        let mut source = Self {
+            pid,
+            events,
+            user_only,
+            threads: BTreeMap::new(),
+        };
+        source.find_threads()?;
+        Ok(source)
+    }
+
+    /// What the counters of all threads say. The events are loads, stores if they are counted apart, cycles.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn read(&mut self) -> Result<ThreadCounts, LinuxError> {
+        self.find_threads()?;
+        let read = self.threads.iter_mut().filter_map(|(thread, group)| {
+            let mut bytes = [0u8; 8 * 8];
+            let length = group.leader.read(&mut bytes).ok()?;
+            Some((*thread, group_counts(&bytes[..length])?))
+        });
+        Ok(read.collect())
+    }
+
+    fn find_threads(&mut self) -> Result<(), LinuxError> {
+        let gone = |_| LinuxError::NoSuchProcess(self.pid);
+        let tasks = entry(self.pid)
+            .and_then(|process| process.tasks())
+            .map_err(gone)?;
+        let there: Vec<u32> = tasks
+            .flatten()
+            .map(|task| task.tid.unsigned_abs())
+            .collect();
+        self.threads.retain(|thread, _| there.contains(thread));
+        let mut refused = None;
+        for thread in there {
+            if self.threads.len() >= MOST_THREADS {
+                break;
+            }
+            if self.threads.contains_key(&thread) {
+                continue;
+            }
+            match self.open_group(thread) {
+                Ok(group) => {
+                    self.threads.insert(thread, group);
+                }
+                // It has just ended.
+                Err(Errno::ESRCH) => {}
+                // Short of descriptors, say: those that are open go on.
+                Err(errno) => refused = Some(errno),
+            }
+        }
+        match refused {
+            Some(errno) if self.threads.is_empty() => Err(LinuxError::Call {
+                call: "counting hardware events",
+                errno,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn open_group(&self, thread: u32) -> Result<Group, Errno> {
+        let mut leader: Option<OwnedFd> = None;
+        let mut others = Vec::new();
+        for event in &self.events {
+            let group = leader.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+            let fd = open(*event, thread, group, self.user_only)?;
+            match leader {
+                None => leader = Some(fd),
+                Some(_) => others.push(fd),
+            }
+        }
+        Ok(Group {
+            leader: leader.ok_or(Errno::EINVAL)?.into(),
+            _others: others,
+        })
+    }
+}
+
+fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<OwnedFd, Errno> {
+    let mut attributes = perf_event_attr {
+        type_: event.kind,
+        size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),
+        config: event.config,
+        read_format: u64::from(PERF_FORMAT_GROUP)
+            | u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED)
+            | u64::from(PERF_FORMAT_TOTAL_TIME_RUNNING),
+        ..perf_event_attr::default()
+    };
+    attributes.set_exclude_kernel(u64::from(user_only));
+    attributes.set_exclude_hv(1);
+    const CLOSE_ON_EXEC: u64 = 8;
+    // SAFETY: `attributes` outlives the call, which only reads it.
+    let fd = unsafe {
+        perf_event_open_sys::perf_event_open(
+            &raw mut attributes,
+            pid_t(thread),
+            -1,
+            group,
+            CLOSE_ON_EXEC as _,
+        )
+    };
+    if fd < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the call just made this descriptor, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a read of a group of two or three events says. `None`: cut short, or not of so many.
+fn group_counts(read: &[u8]) -> Option<Counts> {
+    let words: Vec<u64> = read
+        .chunks_exact(size_of::<u64>())
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    // struct read_format of a group: nr, time_enabled, time_running, values.
+    let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
+    let (loads, stores, cycles) = match *values {
+        [loads, cycles] => (loads, 0, cycles),
+        [loads, stores, cycles] => (loads, stores, cycles),
+        _ => return None,
+    };
+    Some(Counts {
+        loads,
+        stores,
+        cycles,
+        enabled_ns,
+        running_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::this_test;
+    use perf_event_open_sys::bindings::{PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn clocks(events: usize) -> Vec<PerfEvent> {
+        let clock = PerfEvent {
+            kind: PERF_TYPE_SOFTWARE,
+            config: u64::from(PERF_COUNT_SW_TASK_CLOCK),
+        };
+        vec![clock; events]
+    }
+
+    /// There are no hardware counters here, but the kernel counts its own events by the same calls.
+    #[test]
+    fn threads_are_counted_as_they_come() {
+        let mut source = match PerfSource::open(std::process::id(), clocks(3), false) {
+            Ok(source) => source,
+            Err(error) => {
+                let why = format!("without hardware counters: {error}");
+                return this_test!().skip(&why);
+            }
+        };
+        let before = source.read().expect("we are there").len();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            while source.read().expect("we are there").len() <= before {
+                std::thread::yield_now();
+            }
+            let first = source.read().expect("we are there");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let second = source.read().expect("we are there");
+            stop.store(true, Ordering::Relaxed);
+            let ran = |counts: &ThreadCounts| counts.values().map(|c| c.cycles).sum::<u64>();
+            assert!(ran(&second) > ran(&first));
+            assert!(second.values().all(|c| c.running_ns <= c.enabled_ns));
+        });
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_said_to_be_gone() {
+        let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
+        assert!(
+            matches!(gone, Err(LinuxError::NoSuchProcess(_))),
+            "{gone:?}"
+        );
+    }
+}

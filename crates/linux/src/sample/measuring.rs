@@ -1,0 +1,103 @@
+//! Measures one process and changes nothing: what translation costs it, and what its regions are like.
+//!
+//! Access bits are cleared to be seen set again, as by a manager; memory, mappings and settings stay as they are.
+
+use crate::error::LinuxError;
+use crate::processes::mappings::{self, Mapping, vm};
+use crate::sample::counters::CounterSet;
+use crate::sample::page_tables::{Detail, Target};
+use crate::sample::sampler::{AccessBits, Member, probe_once};
+use hawkeye_policy::run_rate::Estimate;
+use hawkeye_policy::{Identity, Overhead, RegionAddr, RegionSample, Terms};
+use std::ops::Range;
+
+/// A process that is measured window by window.
+pub struct Measuring {
+    bits: Box<AccessBits>,
+    member: Member,
+    target: Target,
+    counters: Option<CounterSet>,
+    windows: u64,
+}
+
+/// What one window showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// By the pages touched in short times.
+    pub estimate: Estimate,
+    /// By hardware counters, where there are any.
+    pub counted: Option<Overhead>,
+}
+
+impl Measuring {
+    /// Prepares.
+    ///
+    /// # Errors
+    /// The process is gone, or somebody else's.
+    pub fn begin(bits: Box<AccessBits>, pid: u32) -> Result<Self, LinuxError> {
+        let counters = bits.counters.as_ref();
+        Ok(Self {
+            member: Member::open(pid, Identity::default(), Terms::default())?,
+            target: bits.tables.bind(pid)?,
+            // One that can't be counted is estimated.
+            counters: counters.and_then(|counters| counters.bind(pid).ok()),
+            bits,
+            windows: 0,
+        })
+    }
+
+    /// Measures for about a second.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn window(&mut self) -> Result<Window, LinuxError> {
+        let regions = self.regions()?;
+        self.windows += 1;
+        let estimate = probe_once(
+            &mut self.bits,
+            &self.member,
+            &self.target,
+            &regions,
+            self.windows,
+        )?;
+        let counted = match &mut self.counters {
+            Some(counters) => counters.overhead()?,
+            None => None,
+        };
+        Ok(Window { estimate, counted })
+    }
+
+    /// All its regions that could be huge if nothing forbade it, as they are now.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn regions(&mut self) -> Result<Vec<RegionSample>, LinuxError> {
+        let mappings = self.bits.tables.mappings(&self.target)?;
+        let mut regions = Vec::new();
+        let ranges = could_be_huge(&mappings);
+        let tables = &mut self.bits.tables;
+        tables.walk(&self.target, &ranges, Detail::Regions, &mut regions, |_| {})?;
+        Ok(regions)
+    }
+
+    /// Counts the zero-filled base pages of a huge page; `None` if it isn't one (any more).
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>, LinuxError> {
+        let all = hawkeye_policy::PAGES_PER_REGION;
+        self.bits.tables.scan_zeros(&self.target, region, all)
+    }
+}
+
+/// Where whole regions fit, also where the owner said MADV_NOHUGEPAGE: that costs it something, too.
+fn could_be_huge(mappings: &[Mapping]) -> Vec<Range<u64>> {
+    let allowed: Vec<Mapping> = mappings
+        .iter()
+        .map(|mapping| Mapping {
+            flags: mapping.flags & !vm::NOHUGEPAGE,
+            ..mapping.clone()
+        })
+        .collect();
+    mappings::eligible(&allowed).ranges
+}

@@ -1,0 +1,523 @@
+//! Reads page tables and page contents of other processes through BPF.
+//!
+//! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables (about half a
+//! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
+
+mod marked_page;
+mod memory_end;
+
+use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
+use crate::error::LinuxError;
+use crate::memory::ksm::Ksm;
+use crate::processes::mapping_records::{keep_new, mappings_of};
+use crate::processes::mappings::Mapping;
+use hawkeye_policy::run_rate::PageBits;
+use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use marked_page::MarkedPage;
+use memory_end::memory_frames;
+use nix::errno::Errno;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Last-level page tables that one call reads at the most.
+pub const TABLES_PER_CALL: u32 = 512;
+
+/// Regions whose marks one call can read.
+pub const MARKED_PER_CALL: usize = 64;
+
+/// Frames of 64 TiB, the most physical memory that page tables of 4 levels leave room for.
+const MOST_FRAMES: u64 = 64 << 28;
+
+/// How often a process's `mmap_lock` is tried that is taken for a moment: whoever maps memory holds it for microseconds.
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_micros(50);
+
+/// The access bits of one region at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// When they were read, on CLOCK_MONOTONIC.
+    pub at: Duration,
+    /// Base pages marked accessed; all or none for a huge page.
+    pub accessed: PageBits,
+    /// Base pages with memory of their own (0-512).
+    pub present: u16,
+    /// Of these, the ones that a write would fault on: other processes may map them too.
+    pub write_protected: u16,
+    /// Whether it is one huge page.
+    pub huge: bool,
+}
+
+/// Page-table access for any number of targets.
+pub struct PageTables {
+    skel: HawkeyeSkel<'static>,
+}
+
+/// The programs bound to one process. Closing it unbinds them.
+pub struct Target {
+    pid: u32,
+    links: Links,
+}
+
+/// A link for each program that reads a process.
+struct Links {
+    walk: OwnedFd,
+    list: OwnedFd,
+    find: OwnedFd,
+    scan: OwnedFd,
+    marks: OwnedFd,
+}
+
+impl Target {
+    /// File descriptors that one takes: its five links.
+    pub const DESCRIPTORS: usize = 5;
+
+    /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
+    pub(crate) fn list(&self) -> BorrowedFd<'_> {
+        self.links.list.as_fd()
+    }
+}
+
+// A link more is a descriptor more.
+const _: () = assert!(size_of::<Links>() == Target::DESCRIPTORS * size_of::<OwnedFd>());
+
+/// What to report of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every region with anything in it.
+    Regions,
+    /// Huge pages only; tables of base pages are passed over unread.
+    HugeOnly,
+}
+
+/// A walk that can be interrupted.
+#[derive(Debug)]
+pub(crate) struct RegionWalk {
+    ranges: Vec<Range<u64>>,
+    detail: Detail,
+    /// The range to go on with, and where in it.
+    next: usize,
+    from: Option<u64>,
+    /// What was found so far.
+    pub(crate) found: Vec<RegionSample>,
+}
+
+impl RegionWalk {
+    /// Of all regions in `ranges` (2 MiB aligned, ascending).
+    pub(crate) fn new(ranges: Vec<Range<u64>>, detail: Detail) -> Self {
+        Self {
+            ranges,
+            detail,
+            next: 0,
+            from: None,
+            found: Vec::new(),
+        }
+    }
+}
+
+/// How this machine translates addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// Levels of the page table, 4 or 5.
+    pub levels: u32,
+    /// Kernel address at which physical memory is mapped.
+    pub direct_map: u64,
+}
+
+impl PageTables {
+    /// Loads the programs and finds the direct map.
+    ///
+    /// # Errors
+    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map can't be found.
+    pub fn load() -> Result<Self, LinuxError> {
+        // What the verifier says about a refused program is megabytes: for `HAWKEYE_LOG=debug` only.
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
+            tracing::debug!("libbpf: {}", text.trim_end());
+        })));
+        // The kernel object lives as long as the program: one a manager, so it is never freed.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let open = HawkeyeSkelBuilder::default()
+            .open(storage)
+            .map_err(bpf_error)?;
+        let mut tables = Self {
+            skel: open.load().map_err(bpf_error)?,
+        };
+        tables.calibrate()?;
+        Ok(tables)
+    }
+
+    /// What calibration found.
+    pub fn translation(&self) -> Translation {
+        let bss = self.bss();
+        Translation {
+            levels: bss.levels,
+            direct_map: bss.direct_map,
+        }
+    }
+
+    fn bss(&self) -> &types::bss {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .expect("the programs have global variables")
+    }
+
+    fn bss_mut(&mut self) -> &mut types::bss {
+        self.skel
+            .maps
+            .bss_data
+            .as_deref_mut()
+            .expect("the programs have global variables")
+    }
+
+    /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
+    fn calibrate(&mut self) -> Result<(), LinuxError> {
+        let page = MarkedPage::new()?;
+        let frames = memory_frames().unwrap_or(MOST_FRAMES);
+        let bss = self.bss_mut();
+        bss.magic = page.magic();
+        bss.magic_va = page.address();
+        bss.memory_frames = frames;
+        let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
+        run(&own)?;
+        if self.translation().direct_map == 0 {
+            return Err(LinuxError::Bpf(
+                "the kernel's direct map was not found; memory encryption or an unknown page-table layout".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Binds the programs to a process.
+    pub fn bind(&self, pid: u32) -> Result<Target, LinuxError> {
+        let programs = &self.skel.progs;
+        let links = Links {
+            walk: bind(programs.walk.as_fd(), pid)?,
+            list: bind(programs.list_mappings.as_fd(), pid)?,
+            find: bind(programs.find_mapping.as_fd(), pid)?,
+            scan: bind(programs.scan_zeros.as_fd(), pid)?,
+            marks: bind(programs.read_marks.as_fd(), pid)?,
+        };
+        Ok(Target { pid, links })
+    }
+
+    /// All mappings of the process, in address order. Empty for one without an address space.
+    ///
+    /// Takes the process's `mmap_lock`, and waits for it.
+    ///
+    /// # Errors
+    /// The kernel refuses to run the program that lists.
+    pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
+        list(&target.links.list).map(|records| mappings_of(&records))
+    }
+
+    /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
+    /// and never waits for the process for longer than a quarter of a millisecond.
+    ///
+    /// # Errors
+    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    pub fn mapping_at(
+        &mut self,
+        target: &Target,
+        address: u64,
+    ) -> Result<Option<Mapping>, LinuxError> {
+        let mut tries = 1;
+        loop {
+            let bss = self.bss_mut();
+            bss.mapping_at = address;
+            bss.mapping_found = 0;
+            run(&target.links.find)?;
+            let bss = self.bss();
+            let errno = match bss.mapping_found {
+                0 => return Ok(None),
+                error if error < 0 => Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
+                _ => {
+                    let found = &bss.found_mapping;
+                    return Ok(Some(Mapping {
+                        range: found.start..found.end,
+                        flags: Ksm::default().effective(found.flags),
+                        file_backed: found.has_file != 0,
+                    }));
+                }
+            };
+            if errno != Errno::EBUSY || tries == LOCK_TRIES {
+                return Err(LinuxError::Call {
+                    call: "looking up a mapping",
+                    errno,
+                });
+            }
+            tries += 1;
+            std::thread::sleep(LOCK_PAUSE);
+        }
+    }
+
+    /// Reads all regions in `ranges` (2 MiB aligned, ascending) into `found`; `timed` is told how
+    /// long each call took.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile; what was found until then stays.
+    pub fn walk(
+        &mut self,
+        target: &Target,
+        ranges: &[Range<u64>],
+        detail: Detail,
+        found: &mut Vec<RegionSample>,
+        timed: impl FnMut(Duration),
+    ) -> Result<(), LinuxError> {
+        let mut walk = RegionWalk::new(ranges.to_vec(), detail);
+        let result = self.walk_until(target, &mut walk, None, timed);
+        found.append(&mut walk.found);
+        result.map(drop)
+    }
+
+    /// Goes on with a walk until it is done or `deadline` has come; whether it is done. Each call takes
+    /// about half a millisecond.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub(crate) fn walk_until(
+        &mut self,
+        target: &Target,
+        walk: &mut RegionWalk,
+        deadline: Option<Instant>,
+        mut timed: impl FnMut(Duration),
+    ) -> Result<bool, LinuxError> {
+        const MAX_RANGES: usize = 1024;
+        while walk.next < walk.ranges.len() {
+            let rest = walk.ranges.get(walk.next..).unwrap_or(&[]);
+            let chunk = &rest[..rest.len().min(MAX_RANGES)];
+            let bss = self.bss_mut();
+            for (slot, range) in bss.walk_ranges.iter_mut().zip(chunk) {
+                *slot = types::address_range {
+                    start: range.start,
+                    end: range.end,
+                };
+            }
+            let first = chunk.first().map_or(0, |range| range.start);
+            bss.request = types::walk_request {
+                ranges: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
+                range: 0,
+                va: walk.from.unwrap_or(first),
+                max_tables: TABLES_PER_CALL,
+                huge_only: u32::from(walk.detail == Detail::HugeOnly),
+            };
+            let chunk_length = chunk.len();
+            loop {
+                self.bss_mut().result = types::walk_result::default();
+                let begun = Instant::now();
+                run(&target.links.walk)?;
+                timed(begun.elapsed());
+                let bss = self.bss();
+                if bss.result.alive == 0 {
+                    return Err(LinuxError::NoSuchProcess(target.pid));
+                }
+                walk.found.extend(
+                    bss.records[..bss.result.records as usize]
+                        .iter()
+                        .map(sample),
+                );
+                if bss.result.done != 0 {
+                    walk.next += chunk_length;
+                    walk.from = None;
+                    break;
+                }
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    walk.next += bss.request.range as usize;
+                    walk.from = Some(bss.request.va);
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// One region as it is now; `None` where nothing is in it.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub fn region(
+        &mut self,
+        target: &Target,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>, LinuxError> {
+        let mut found = Vec::new();
+        let range = region.start()..region.end();
+        self.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+        Ok(found.pop())
+    }
+
+    /// Which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed; `None` for a region
+    /// that is not mapped, or changed while it was read.
+    ///
+    /// # Errors
+    /// `NoSuchProcess` if the process went away meanwhile.
+    pub fn read_marks(
+        &mut self,
+        target: &Target,
+        regions: &[RegionAddr],
+    ) -> Result<Vec<Option<Marks>>, LinuxError> {
+        let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
+        let bss = self.bss_mut();
+        bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
+        for (slot, region) in bss.marks.iter_mut().zip(regions) {
+            slot.va = region.start();
+        }
+        run(&target.links.marks)?;
+        let bss = self.bss();
+        if bss.result.alive == 0 {
+            return Err(LinuxError::NoSuchProcess(target.pid));
+        }
+        let found = bss.marks[..regions.len()].iter().map(|m| {
+            (m.read != 0).then_some(Marks {
+                at: Duration::from_nanos(m.at_ns),
+                accessed: PageBits(m.accessed),
+                present: m.present,
+                write_protected: m.write_protected,
+                huge: m.huge != 0,
+            })
+        });
+        Ok(found.collect())
+    }
+
+    /// Counts the zero-filled base pages of a huge page, up to `enough`; `None` if it isn't one
+    /// (any more).
+    ///
+    /// A hint: the owner may write meanwhile. The kernel checks again when it splits.
+    pub fn scan_zeros(
+        &mut self,
+        target: &Target,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<Option<u16>, LinuxError> {
+        self.bss_mut().zero_scan = types::zero_scan {
+            va: region.start(),
+            enough: u32::from(enough),
+            ..Default::default()
+        };
+        run(&target.links.scan)?;
+        let scan = &self.bss().zero_scan;
+        Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
+    }
+}
+
+fn sample(r: &types::region_record) -> RegionSample {
+    RegionSample {
+        region: RegionAddr::containing(r.va),
+        present: r.present,
+        accessed: r.accessed,
+        runs: r.runs,
+        written: r.written,
+        zero_mapped: r.zero_mapped,
+        maybe_shared: r.write_protected,
+        swapped: r.swapped,
+        order: PageOrder::of_region(r.huge != 0),
+        walks_per_s: 0,
+    }
+}
+
+fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
+    LinuxError::Bpf(format!("{error:#}"))
+}
+
+/// An iterator program bound to one task.
+fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
+    let mut info = libbpf_sys::bpf_iter_link_info::default();
+    info.task.tid = pid;
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        iter_info: &raw mut info,
+        iter_info_len: u32::try_from(size_of_val(&info)).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: `options` and the `info` it points to outlive the call, which only reads them.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
+    };
+    own(fd, "binding a BPF program to a process")
+}
+
+/// Runs an iterator once whose program writes nothing: reading returns when all is done.
+fn run(link: &OwnedFd) -> Result<(), LinuxError> {
+    let iterator = iterator(link)?;
+    while read(&iterator, &mut [0u8; 16])? > 0 {}
+    Ok(())
+}
+
+/// The records of a listing of mappings.
+fn list(link: &OwnedFd) -> Result<Vec<u8>, LinuxError> {
+    let iterator = iterator(link)?;
+    let mut all = Vec::new();
+    let mut some = [0u8; 32 << 10];
+    let mut end = 0;
+    loop {
+        let length = read(&iterator, &mut some)?;
+        let kept = keep_new(&mut some[..length], &mut end);
+        if kept == 0 {
+            return Ok(all);
+        }
+        all.extend_from_slice(&some[..kept]);
+    }
+}
+
+fn iterator(link: &OwnedFd) -> Result<OwnedFd, LinuxError> {
+    // SAFETY: a plain system call on a descriptor that is open.
+    let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
+    own(fd, "creating a BPF iterator")
+}
+
+fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize, LinuxError> {
+    loop {
+        match nix::unistd::read(iterator, bytes) {
+            // More objects than one read goes through.
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            read => {
+                return read.map_err(|errno| LinuxError::Call {
+                    call: "running a BPF iterator",
+                    errno,
+                });
+            }
+        }
+    }
+}
+
+fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
+    if fd < 0 {
+        return Err(LinuxError::Call {
+            call,
+            errno: Errno::from_raw(-fd),
+        });
+    }
+    // SAFETY: the call just made this descriptor, nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_behind_the_direct_map_is_read_to_find_it() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let tables = PageTables::load().expect("loads");
+        let frames = memory_frames().expect("is known");
+        let end = tables.translation().direct_map + frames * 4096;
+        eprintln!(
+            "the direct map: {:#x} to {end:#x}",
+            tables.translation().direct_map
+        );
+        assert_eq!(
+            tables.bss().calibration_highest_base,
+            tables.translation().direct_map,
+            "no candidate lies above the right one"
+        );
+        let highest = tables.bss().calibration_highest;
+        assert!(highest > tables.translation().direct_map);
+        assert!(highest < end, "{highest:#x} is not below {end:#x}");
+    }
+}

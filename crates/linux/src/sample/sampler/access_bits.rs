@@ -1,0 +1,463 @@
+//! Clearing access bits: of a whole process for its coverage, of a sample of it for its overhead.
+
+use super::run_rate::{Probing, Walks, first_touches_of};
+use super::{Member, Sampler, Slice};
+use crate::error::LinuxError;
+use crate::processes::mapping_records::mappings_of;
+use crate::processes::mappings::{self, Mapping};
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
+use crate::sample::counters::{CounterSet, Counters};
+use crate::sample::page_tables::{Detail, PageTables, RegionWalk, Target};
+use hawkeye_policy::run_rate::{Estimate, ProbeSettings, WalkCosts};
+use hawkeye_policy::{
+    CoverageSource, HUGE_PAGE_BYTES, Identity, Needs, ProcessId, ProcessSample, RegionAddr,
+    RegionSample, Terms,
+};
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// What seeing access bits takes.
+pub struct AccessBits {
+    /// The BPF programs.
+    pub tables: PageTables,
+    /// What page walks cost here; `None`: overhead is not asked for.
+    pub walk_costs: Option<WalkCosts>,
+    /// Hardware counters, where there are any: they go before what run-rate finds.
+    pub counters: Option<Counters>,
+    /// What a base page's first access after a clear costs the program.
+    pub first_touch_cost: Duration,
+}
+
+/// Sees accesses by access bits.
+pub(super) struct AccessBitsSampler {
+    bits: AccessBits,
+    watched: HashMap<ProcessId, Watched>,
+}
+
+/// What is known of one process.
+struct Watched {
+    target: Target,
+    /// Whether its access bits were ever cleared: before that, they tell nothing.
+    cleared: bool,
+    /// Whether all of them were, and not only those of a sample of its regions.
+    all_cleared: bool,
+    /// Its hardware counters, where there are any.
+    counters: Option<CounterSet>,
+    /// What probing has shown.
+    walks: Walks,
+    /// The start of a window, under way.
+    starting: Option<WindowStart>,
+    /// The reading of a sample, under way.
+    reading: Option<RegionWalk>,
+    /// The listing of its huge pages, under way.
+    listing: Option<RegionWalk>,
+    /// The counting of its huge pages, under way.
+    measuring: Option<RegionWalk>,
+}
+
+/// The start of a window, as far as it has come.
+#[derive(Debug)]
+struct WindowStart {
+    walk: RegionWalk,
+    read: bool,
+    /// How many of the regions were cleared.
+    cleared: usize,
+}
+
+/// Beside coverage, overhead is probed in few regions: their coverage is then that of the rest of the
+/// window.
+const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
+    ranking_rounds: 0,
+    rate_rounds: 12,
+    rate_regions: 8,
+    ranking_regions: 0,
+};
+
+fn of<'a>(
+    watched: &'a mut HashMap<ProcessId, Watched>,
+    member: &Member,
+) -> Result<&'a mut Watched, LinuxError> {
+    let process = member.handle.id;
+    let gone = LinuxError::NoSuchProcess(process.pid);
+    watched.get_mut(&process).ok_or(gone)
+}
+
+/// The mappings of a process, as they are now.
+fn mappings_now(
+    member: &Member,
+    target: &Target,
+    calls: &mut TargetCalls,
+) -> Result<Vec<Mapping>, LinuxError> {
+    let records = calls.list(member.handle.id, target.list())?;
+    Ok(mappings_of(&records))
+}
+
+impl AccessBitsSampler {
+    pub(super) fn new(bits: AccessBits) -> Self {
+        Self {
+            bits,
+            watched: HashMap::new(),
+        }
+    }
+}
+
+impl AccessBits {
+    /// Whether a process has used CPU worth probing since this was last asked.
+    fn runs(&self, member: &Member, walks: &mut Walks) -> Result<bool, LinuxError> {
+        Ok(self.walk_costs.is_some() && walks.ran(member.handle.id.pid)?)
+    }
+
+    /// Prepares to probe a process in the window that begins.
+    fn start_probing(
+        &self,
+        member: &Member,
+        watched: &mut Watched,
+        needs: Needs,
+        regions: &[RegionSample],
+    ) {
+        let settings = if needs.coverage() {
+            BESIDE_COVERAGE
+        } else {
+            ProbeSettings::for_first_touch(self.first_touch_cost)
+        };
+        if let (Some(counters), None) = (&self.counters, &watched.counters) {
+            // One that can't be counted is estimated, like all where there are no counters.
+            watched.counters = counters.bind(member.handle.id.pid).ok();
+        }
+        let walks = &watched.walks;
+        let seen = |region| walks.last_seen(region);
+        let seed = walks.next_seed();
+        let probing = Probing::new(regions, settings, self.first_touch_cost, seed, seen);
+        watched.walks.probing = Some(probing);
+    }
+
+    /// Ends the window: what was found out about the process's overhead is then in its `walks`.
+    fn end_window(&self, watched: &mut Watched) -> Result<(), LinuxError> {
+        let Some(costs) = &self.walk_costs else {
+            return Ok(());
+        };
+        if !watched.walks.end_window(costs) {
+            return Ok(());
+        }
+        if let Some(counters) = &mut watched.counters {
+            if let Some(counted) = counters.overhead()? {
+                watched.walks.overhead = Some(counted);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for AccessBitsSampler {
+    fn descriptors(&self) -> usize {
+        let counters = self.bits.counters.as_ref();
+        ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS + counters.map_or(0, Counters::descriptors)
+    }
+
+    fn bind(&mut self, process: ProcessId) -> Result<(), LinuxError> {
+        let watched = Watched {
+            target: self.bits.tables.bind(process.pid)?,
+            cleared: false,
+            all_cleared: false,
+            counters: None,
+            walks: Walks::default(),
+            starting: None,
+            reading: None,
+            listing: None,
+            measuring: None,
+        };
+        self.watched.insert(process, watched);
+        Ok(())
+    }
+
+    fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool) {
+        self.watched.retain(|process, _| there(*process));
+    }
+
+    fn mappings(
+        &mut self,
+        member: &Member,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>, LinuxError> {
+        mappings_now(member, &of(&mut self.watched, member)?.target, calls)
+    }
+
+    fn start_window(
+        &mut self,
+        member: &mut Member,
+        needs: Needs,
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<()>, LinuxError> {
+        if member.thp_disabled {
+            return Ok(Slice::Done(()));
+        }
+        let Self { bits, watched } = self;
+        let watched = of(watched, member)?;
+        let mut start = match watched.starting.take() {
+            Some(start) => start,
+            None => {
+                let idle = !needs.coverage() && !bits.runs(member, &mut watched.walks)?;
+                if idle {
+                    watched.cleared = true;
+                    return Ok(Slice::Done(()));
+                }
+                let mappings = mappings_now(member, &watched.target, calls)?;
+                member.eligible = mappings::eligible(&mappings);
+                let ranges = member.eligible.ranges.clone();
+                WindowStart {
+                    walk: RegionWalk::new(ranges, Detail::Regions),
+                    read: false,
+                    cleared: 0,
+                }
+            }
+        };
+        if !start.read {
+            let timed = |took| calls.note(took);
+            let (target, walk) = (&watched.target, &mut start.walk);
+            start.read = bits
+                .tables
+                .walk_until(target, walk, Some(deadline), timed)?;
+            if start.read {
+                let eligible = &member.eligible;
+                walk.found.retain(|r| !eligible.is_locked(r.region));
+            }
+        }
+        let cleared =
+            start.read && (!needs.coverage() || clear(member, &mut start, calls, deadline)?);
+        if !cleared {
+            watched.starting = Some(start);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        watched.cleared = true;
+        watched.all_cleared |= needs.coverage();
+        if needs.overhead() && (!needs.coverage() || bits.runs(member, &mut watched.walks)?) {
+            bits.start_probing(member, watched, needs, &start.walk.found);
+        }
+        Ok(Slice::Done(()))
+    }
+
+    fn abandon_window(&mut self) {
+        for watched in self.watched.values_mut() {
+            watched.starting = None;
+            watched.reading = None;
+        }
+    }
+
+    fn probe(
+        &mut self,
+        member: &Member,
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Option<Duration>, LinuxError> {
+        let Self { bits, watched } = self;
+        let Watched { target, walks, .. } = of(watched, member)?;
+        match &mut walks.probing {
+            Some(probing) => probing.step(&mut bits.tables, member, target, calls, Some(deadline)),
+            None => Ok(None),
+        }
+    }
+
+    fn sample(
+        &mut self,
+        member: &mut Member,
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<ProcessSample>, LinuxError> {
+        let Self { bits, watched } = self;
+        let watched = of(watched, member)?;
+        let mut walk = match watched.reading.take() {
+            Some(walk) => walk,
+            None => {
+                // Told to do without huge pages: there is nothing in it for us.
+                if !member.thp_disabled {
+                    let mappings = mappings_now(member, &watched.target, calls)?;
+                    member.eligible = mappings::eligible(&mappings);
+                }
+                bits.end_window(watched)?;
+                RegionWalk::new(member.eligible.ranges.clone(), Detail::Regions)
+            }
+        };
+        let timed = |took| calls.note(took);
+        let target = &watched.target;
+        if !bits
+            .tables
+            .walk_until(target, &mut walk, Some(deadline), timed)?
+        {
+            watched.reading = Some(walk);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        let mut sample = member.population(walk.found);
+        member
+            .eligible
+            .forget_accesses_of_locked(&mut sample.regions);
+        if watched.cleared {
+            sample.source = CoverageSource::AccessBits;
+            sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
+        }
+        if bits.walk_costs.is_some() {
+            let known = watched.walks.apply(&mut sample.regions);
+            sample.walks_seen = known.seen;
+            // Nothing but the probed regions was ever cleared.
+            if !watched.all_cleared {
+                sample.first_touches = known.first_touches;
+            }
+        }
+        sample.overhead = watched.walks.overhead;
+        sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
+        Ok(Slice::Done(sample))
+    }
+
+    fn look(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>, LinuxError> {
+        let target = &of(&mut self.watched, member)?.target;
+        self.bits.tables.region(target, region)
+    }
+
+    fn still_eligible(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+        calls: &mut TargetCalls,
+    ) -> Result<bool, LinuxError> {
+        let target = &of(&mut self.watched, member)?.target;
+        let start = region.start();
+        let found = match self.bits.tables.mapping_at(target, start) {
+            Err(error) if error.errno() == Some(Errno::EBUSY) => {
+                let mappings = mappings_now(member, target, calls)?;
+                mappings.into_iter().find(|m| m.range.contains(&start))
+            }
+            found => found?,
+        };
+        Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
+    }
+
+    fn huge_bytes(
+        &mut self,
+        member: &mut Member,
+        deadline: Instant,
+    ) -> Result<Slice<u64>, LinuxError> {
+        let watched = of(&mut self.watched, member)?;
+        let new = || RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly);
+        let mut walk = watched.measuring.take().unwrap_or_else(new);
+        let (tables, target) = (&mut self.bits.tables, &watched.target);
+        if !tables.walk_until(target, &mut walk, Some(deadline), |_| {})? {
+            watched.measuring = Some(walk);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        let huge = walk.found.iter();
+        let huge = huge.filter(|r| r.is_huge() && r.present > 0).count();
+        Ok(Slice::Done(huge as u64 * HUGE_PAGE_BYTES))
+    }
+
+    fn huge_pages(
+        &mut self,
+        member: &mut Member,
+        calls: &mut TargetCalls,
+        deadline: Instant,
+    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
+        let watched = of(&mut self.watched, member)?;
+        let mut walk = match watched.listing.take() {
+            Some(walk) => walk,
+            None => {
+                if !member.thp_disabled {
+                    let mappings = mappings_now(member, &watched.target, calls)?;
+                    member.eligible = mappings::eligible(&mappings);
+                }
+                RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly)
+            }
+        };
+        let timed = |took| calls.note(took);
+        let (tables, target) = (&mut self.bits.tables, &watched.target);
+        if !tables.walk_until(target, &mut walk, Some(deadline), timed)? {
+            watched.listing = Some(walk);
+            return Ok(Slice::Unfinished(Duration::ZERO));
+        }
+        let mut found = walk.found;
+        let eligible = &member.eligible;
+        found.retain(|r| r.is_huge() && r.present > 0 && !eligible.is_locked(r.region));
+        Ok(Slice::Done(found))
+    }
+
+    fn zero_pages(
+        &mut self,
+        member: &Member,
+        region: RegionAddr,
+        enough: u16,
+        calls: &mut TargetCalls,
+    ) -> Result<Option<u16>, LinuxError> {
+        let target = &of(&mut self.watched, member)?.target;
+        let scan = || self.bits.tables.scan_zeros(target, region, enough);
+        calls.time(scan).0
+    }
+}
+
+/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
+///
+/// # Errors
+/// The process is gone, or what page walks cost was never measured.
+pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, LinuxError> {
+    let member = Member::open(pid, Identity::default(), Terms::default())?;
+    let target = bits.tables.bind(pid)?;
+    let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
+    let mut regions = Vec::new();
+    let tables = &mut bits.tables;
+    tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
+    probe_once(bits, &member, &target, &regions, seed)
+}
+
+/// Probes these regions of a process for one window, and waits for it.
+///
+/// # Errors
+/// The process is gone, or what page walks cost was never measured.
+pub fn probe_once(
+    bits: &mut AccessBits,
+    member: &Member,
+    target: &Target,
+    regions: &[RegionSample],
+    seed: u64,
+) -> Result<Estimate, LinuxError> {
+    let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
+    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
+    let mut calls = TargetCalls::default();
+    while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
+        std::thread::sleep(wait);
+    }
+    let costs = bits.walk_costs.as_ref().ok_or_else(|| {
+        LinuxError::Bpf("what page walks cost on this machine was not measured".into())
+    })?;
+    Ok(probing.finish(costs))
+}
+
+/// Clears access bits until `deadline`; whether all are cleared.
+///
+/// In small slices by `MADV_COLD`, which holds `mmap_lock` for reading. `clear_refs` would hold it for
+/// writing while it walks all anonymous memory of the process, also what can never be huge: every
+/// page fault waits for that (fs/proc/task_mmu.c, `clear_refs_write`).
+fn clear(
+    member: &Member,
+    start: &mut WindowStart,
+    calls: &mut TargetCalls,
+    deadline: Instant,
+) -> Result<bool, LinuxError> {
+    while let Some(rest) = start.walk.found.get(start.cleared..) {
+        if rest.is_empty() {
+            break;
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        let slice: Vec<RegionAddr> = rest
+            .iter()
+            .take(CLEARED_PER_CALL)
+            .map(|r| r.region)
+            .collect();
+        start.cleared += calls.clear_accessed(&member.handle, &slice)?.passed;
+    }
+    Ok(true)
+}

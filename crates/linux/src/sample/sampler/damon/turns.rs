@@ -1,0 +1,356 @@
+//! DAMON for any number of processes: it takes one session at a time, so they take turns.
+//!
+//! In every window one process has the session, the next one in the next window. The others keep what
+//! their last turn showed, and so do the regions of a process that has more than one session takes:
+//! they are paged through, a page a turn. What no turn has shown yet counts as not accessed.
+
+use super::pager::Pager;
+use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
+use crate::error::LinuxError;
+use crate::processes::mappings;
+use crate::sample::pagemap;
+use crate::sample::sampler::slice::Slice;
+use crate::sample::sampler::task::{ASK_AGAIN, Task};
+use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What DAMON has shown of one process.
+#[derive(Debug, Default)]
+pub struct Estimates {
+    /// Base pages touched within a sampling interval, by the last turn that covered the region.
+    touched: BTreeMap<RegionAddr, u16>,
+    pager: Pager,
+}
+
+impl Estimates {
+    /// Puts the estimates into a population, and forgets those of regions that are not in it.
+    pub fn apply(&mut self, regions: &mut [RegionSample]) {
+        let before = std::mem::take(&mut self.touched);
+        for sample in regions {
+            let estimate = before.get(&sample.region).copied();
+            self.touched
+                .extend(estimate.map(|pages| (sample.region, pages)));
+            let pages = estimate.unwrap_or(0);
+            sample.accessed = match (sample.is_huge(), pages) {
+                (true, 1..) => PAGES_PER_REGION,
+                _ => pages.min(sample.present),
+            };
+            // Which pages they were nobody knows.
+            sample.runs = u16::from(sample.accessed > 0);
+        }
+    }
+}
+
+/// Who is next.
+#[derive(Debug, Default)]
+struct Turns {
+    /// `None`: whoever asks first.
+    next: Option<ProcessId>,
+    /// Who has asked in this window, in their order.
+    asked: Vec<ProcessId>,
+}
+
+impl Turns {
+    /// Whether it is this process's turn.
+    fn ask(&mut self, process: ProcessId) -> bool {
+        self.asked.push(process);
+        self.next.is_none_or(|next| next == process)
+    }
+
+    /// The one that was told yes has no use for it: whoever asks next.
+    fn decline(&mut self) {
+        self.next = None;
+    }
+
+    /// The window is over; `served` had it.
+    fn pass(&mut self, served: Option<ProcessId>) {
+        let place = self.asked.iter().position(|p| Some(*p) == served);
+        // One whose turn it was may be gone: then nobody was served, and the first one follows.
+        self.next = place.map(|place| self.asked[(place + 1) % self.asked.len()]);
+        self.asked.clear();
+    }
+}
+
+/// Sessions of processes with DAMON, in turn. What waits for DAMON or for the process is done by a thread of
+/// its own, which the loop asks from time to time.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    damon: Damon,
+    turns: Turns,
+    session: Session,
+    /// Whether this window's end was seen.
+    over: bool,
+    /// How long a window is: the last one, or what is usual.
+    length: Duration,
+}
+
+/// What the process whose turn it is has come to.
+#[derive(Debug, Default)]
+enum Session {
+    #[default]
+    None,
+    /// Its regions are being listed.
+    Listing(ProcessId, Task<Result<Vec<RegionAddr>, LinuxError>>),
+    /// DAMON is being set up.
+    Starting(ProcessId, Task<Result<DamonSession, DamonError>>),
+    Open(ProcessId, DamonSession),
+    /// The end of DAMON's window is waited for.
+    Finishing(ProcessId, Task<Result<Vec<(RegionAddr, u16)>, DamonError>>),
+}
+
+impl Session {
+    fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::None => None,
+            Self::Listing(process, _)
+            | Self::Starting(process, _)
+            | Self::Open(process, _)
+            | Self::Finishing(process, _) => Some(*process),
+        }
+    }
+}
+
+/// How long listing, setting up and the end of a window may each take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            damon: Damon::default(),
+            turns: Turns::default(),
+            session: Session::None,
+            over: true,
+            length: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Sessions {
+    /// Starts a window for a process, if it is its turn.
+    ///
+    /// # Errors
+    /// The process is gone. That DAMON can't be used is no error: it is logged, and what was known stays.
+    pub(crate) fn start_window(
+        &mut self,
+        process: ProcessId,
+        estimates: &mut Estimates,
+    ) -> Result<Slice<()>, LinuxError> {
+        if std::mem::take(&mut self.over) {
+            self.session = Session::None;
+        }
+        match &self.session {
+            Session::None => {
+                if self.turns.ask(process) {
+                    let list = move || populated(process.pid);
+                    self.session = Session::Listing(process, Task::begin(list));
+                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                }
+            }
+            session if session.process() == Some(process) => {
+                return self.go_on_starting(process, estimates);
+            }
+            _ => {
+                self.turns.ask(process);
+            }
+        }
+        Ok(Slice::Done(()))
+    }
+
+    fn go_on_starting(
+        &mut self,
+        process: ProcessId,
+        estimates: &mut Estimates,
+    ) -> Result<Slice<()>, LinuxError> {
+        match std::mem::take(&mut self.session) {
+            Session::Listing(_, mut task) => {
+                let Some(regions) = task.poll(process.pid, PATIENCE)? else {
+                    self.session = Session::Listing(process, task);
+                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                };
+                let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
+                if page.is_empty() {
+                    self.turns.decline();
+                    return Ok(Slice::Done(()));
+                }
+                // A quarter longer than the window: results must be asked for before DAMON's own window
+                // ends, or they come at the end of its next one.
+                let window = Window::lasting(self.length * 5 / 4);
+                let damon = self.damon.clone();
+                let start = move || damon.start(process.pid, &page, window);
+                self.session = Session::Starting(process, Task::begin(start));
+                Ok(Slice::Unfinished(ASK_AGAIN))
+            }
+            Session::Starting(_, mut task) => match task.poll(process.pid, PATIENCE)? {
+                None => {
+                    self.session = Session::Starting(process, task);
+                    Ok(Slice::Unfinished(ASK_AGAIN))
+                }
+                Some(Ok(session)) => {
+                    self.session = Session::Open(process, session);
+                    Ok(Slice::Done(()))
+                }
+                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+            },
+            other => {
+                self.session = other;
+                Ok(Slice::Done(()))
+            }
+        }
+    }
+
+    /// Takes in what DAMON found out about a process, if it was its turn. The end of DAMON's window
+    /// comes up to a second later, and is not waited for here.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub(crate) fn end_window(
+        &mut self,
+        process: ProcessId,
+        estimates: &mut Estimates,
+    ) -> Result<Slice<()>, LinuxError> {
+        if !std::mem::replace(&mut self.over, true) {
+            self.turns.pass(self.session.process());
+        }
+        if self.session.process() != Some(process) {
+            return Ok(Slice::Done(()));
+        }
+        match std::mem::take(&mut self.session) {
+            Session::Open(_, session) => {
+                self.length = Instant::now().saturating_duration_since(session.started());
+                let task = Task::begin(move || session.finish());
+                self.session = Session::Finishing(process, task);
+                Ok(Slice::Unfinished(ASK_AGAIN))
+            }
+            Session::Finishing(_, mut task) => match task.poll(process.pid, PATIENCE)? {
+                None => {
+                    self.session = Session::Finishing(process, task);
+                    Ok(Slice::Unfinished(ASK_AGAIN))
+                }
+                Some(Ok(found)) => {
+                    estimates.touched.extend(found);
+                    Ok(Slice::Done(()))
+                }
+                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+            },
+            // The window ended before it had begun.
+            _ => Ok(Slice::Done(())),
+        }
+    }
+}
+
+/// Regions of a process with memory in them.
+fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
+    let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
+    let found = pagemap::population(pid, &ranges)?;
+    let populated = found.iter().filter(|sample| sample.present > 0);
+    Ok(populated.map(|sample| sample.region).collect())
+}
+
+/// Only the end of the process is an error: everything else may be better in the next window.
+fn tolerate(error: DamonError, process: ProcessId) -> Result<(), LinuxError> {
+    if super::kdamond::is_alive(process.pid) {
+        tracing::warn!("process {process} keeps its last coverage: {error}");
+        Ok(())
+    } else {
+        Err(LinuxError::NoSuchProcess(process.pid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::HUGE_PAGE_BYTES;
+    use hawkeye_policy::PageOrder;
+
+    fn process(pid: u32) -> ProcessId {
+        ProcessId {
+            pid,
+            start_ticks: 1,
+        }
+    }
+
+    /// One window: who is served of those that ask.
+    fn window(turns: &mut Turns, pids: &[u32]) -> Option<u32> {
+        let mut served = None;
+        for &pid in pids {
+            if turns.ask(process(pid)) && served.is_none() {
+                served = Some(pid);
+            }
+        }
+        turns.pass(served.map(process));
+        served
+    }
+
+    #[test]
+    fn processes_take_turns() {
+        let mut turns = Turns::default();
+        let served: Vec<_> = (0..4).map(|_| window(&mut turns, &[7, 8, 9])).collect();
+        assert_eq!(served, [Some(7), Some(8), Some(9), Some(7)]);
+        let mut alone = Turns::default();
+        assert_eq!(window(&mut alone, &[7]), Some(7));
+        assert_eq!(window(&mut alone, &[7]), Some(7));
+    }
+
+    #[test]
+    fn one_that_is_gone_holds_nobody_up_for_long() {
+        let mut turns = Turns::default();
+        assert_eq!(window(&mut turns, &[7, 8]), Some(7));
+        assert_eq!(window(&mut turns, &[7, 9]), None);
+        assert_eq!(window(&mut turns, &[7, 9]), Some(7));
+        assert_eq!(window(&mut turns, &[7, 9]), Some(9));
+    }
+
+    #[test]
+    fn one_with_nothing_to_sample_passes_its_turn_on() {
+        let mut turns = Turns::default();
+        let mut window = || {
+            let mut served = None;
+            for pid in [7, 8, 9] {
+                match (turns.ask(process(pid)) && served.is_none(), pid) {
+                    (true, 7) => turns.decline(),
+                    (true, _) => served = Some(pid),
+                    _ => {}
+                }
+            }
+            turns.pass(served.map(process));
+            served
+        };
+        let served: Vec<_> = (0..4).map(|_| window()).collect();
+        assert_eq!(served, [Some(8), Some(9), Some(8), Some(9)]);
+    }
+
+    fn sample(index: u64, present: u16, huge: bool) -> RegionSample {
+        RegionSample {
+            present,
+            accessed: present,
+            runs: 1,
+            order: PageOrder::of_region(huge),
+            ..RegionSample::untouched(RegionAddr::containing(index * HUGE_PAGE_BYTES))
+        }
+    }
+
+    #[test]
+    fn estimates_are_capped_by_what_is_there_and_kept_while_it_is() {
+        let mut estimates = Estimates::default();
+        let known = [(1, 300), (2, 300), (3, 30), (4, 0), (9, 512)];
+        estimates.touched.extend(
+            known.map(|(index, pages)| (RegionAddr::containing(index * HUGE_PAGE_BYTES), pages)),
+        );
+        let mut regions = [
+            sample(1, 512, false),
+            sample(2, 100, false),
+            sample(3, 512, true),
+            sample(4, 512, true),
+            sample(5, 512, false),
+        ];
+        estimates.apply(&mut regions);
+        let accessed: Vec<_> = regions.iter().map(|r| (r.accessed, r.runs)).collect();
+        assert_eq!(accessed, [(300, 1), (100, 1), (512, 1), (0, 0), (0, 0)]);
+        assert_eq!(
+            estimates.touched.len(),
+            4,
+            "the ninth is gone, the fifth unknown"
+        );
+    }
+}

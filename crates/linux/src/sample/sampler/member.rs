@@ -1,0 +1,66 @@
+//! One managed process, as every sampler knows it.
+
+use crate::error::LinuxError;
+use crate::processes::mappings::Eligible;
+use crate::processes::process::{self, ProcessHandle};
+use hawkeye_policy::{
+    CoverageSource, Identity, OutsideRegions, ProcessSample, RegionSample, Terms,
+};
+use procfs::process::Process;
+
+/// A managed process: its handle and what was last found in it.
+pub struct Member {
+    /// The process.
+    pub handle: ProcessHandle,
+    /// Who it is.
+    pub identity: Identity,
+    /// On which terms it is managed.
+    pub terms: Terms,
+    /// Whether it or an ancestor said `PR_SET_THP_DISABLE`: nothing of it can become huge.
+    pub thp_disabled: bool,
+    /// Mappings that were eligible at the last sample.
+    pub eligible: Eligible,
+}
+
+impl Member {
+    /// Opens a process for management, as who it is known.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self, LinuxError> {
+        Ok(Self {
+            handle: ProcessHandle::open(pid)?,
+            identity,
+            terms,
+            thp_disabled: thp_disabled(pid),
+            eligible: Eligible::default(),
+        })
+    }
+
+    /// A sample of it with these regions, of which only the population is known.
+    pub(super) fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
+        let process = self.handle.id;
+        ProcessSample {
+            process,
+            source: CoverageSource::Population,
+            regions,
+            first_touches: 0,
+            overhead: None,
+            walks_seen: 1.0,
+            cpu_cores: 1.0,
+            age: process::age(process),
+            outside: OutsideRegions::default(),
+            faults: None,
+            terms: Terms::default(),
+        }
+    }
+}
+
+/// `THP_enabled` in `/proc/PID/status` (since 5.0).
+fn thp_disabled(pid: u32) -> bool {
+    i32::try_from(pid)
+        .ok()
+        .and_then(|pid| Process::new(pid).ok())
+        .and_then(|process| process.status().ok())
+        .is_some_and(|status| status.thp_enabled == Some(false))
+}

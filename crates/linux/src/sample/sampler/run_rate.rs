@@ -1,0 +1,489 @@
+//! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
+//! times within milliseconds, and goes on to the next few.
+
+use super::member::Member;
+use crate::error::LinuxError;
+use crate::processes::process;
+use crate::promote::target_call::TargetCalls;
+use crate::promote::unpreempted::unpreempted;
+use crate::sample::page_tables::{Marks, PageTables, Target};
+use hawkeye_policy::run_rate::plan::READS_AFTER;
+use hawkeye_policy::run_rate::{
+    Estimate, Estimator, PageBits, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES,
+    WalkCosts,
+};
+use hawkeye_policy::{MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// Waits shorter than this are slept through; for longer ones the manager does something else.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// One process's probing in one window.
+pub struct Probing {
+    probe: Probe,
+    estimator: Estimator,
+    round: Option<Round>,
+    /// How many there are to be probed, in as many windows as it takes.
+    regions: usize,
+    /// Those that a look found to be shared, and how many it found not to be.
+    shared: HashSet<RegionAddr>,
+    shared_base: Looked,
+    shared_huge: Looked,
+}
+
+/// Regions of a kind that were looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looked {
+    all: u64,
+    shared: u64,
+}
+
+impl Looked {
+    fn note(&mut self, shared: bool) {
+        self.all += 1;
+        self.shared += u64::from(shared);
+    }
+
+    fn share(self) -> f64 {
+        self.shared as f64 / self.all.max(1) as f64
+    }
+}
+
+/// What probing has shown of a process, window by window.
+#[derive(Default)]
+pub struct Walks {
+    /// In the window that is open.
+    pub probing: Option<Probing>,
+    /// As last estimated.
+    pub overhead: Option<Overhead>,
+    /// CPU in use, as last seen, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Page walks per second by region, and the window that showed them. Large processes are not probed
+    /// whole in one window.
+    regions: HashMap<RegionAddr, (u32, u64)>,
+    /// Regions that other processes share, and the window that showed it. Nothing is known of their walks.
+    shared: HashMap<RegionAddr, u64>,
+    windows: u64,
+    /// When CPU time was last looked at, and how much it was.
+    cpu: Option<(Duration, Duration)>,
+}
+
+/// What is known of a sample's regions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Applied {
+    /// First touches since the last clear of those that were cleared in the last window.
+    pub first_touches: u64,
+    /// Of those under base pages, the share that was seen lately; 1 where nothing is known of any.
+    pub seen: f64,
+}
+
+/// What was seen of a region is forgotten after so many windows, or when all could have been seen twice since.
+const REMEMBERED_WINDOWS: u64 = 16;
+
+impl Walks {
+    /// Decides the order of the next window's regions: another one each time.
+    pub fn next_seed(&self) -> u64 {
+        self.windows
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Whether the process has used CPU worth probing since this was last asked (true the first time).
+    pub fn ran(&mut self, pid: u32) -> Result<bool, LinuxError> {
+        let (now, used) = (monotonic(), process::cpu_time(pid)?);
+        let Some((then, before)) = self.cpu.replace((now, used)) else {
+            return Ok(true);
+        };
+        let cores = (used.saturating_sub(before)).as_secs_f64()
+            / now.saturating_sub(then).as_secs_f64().max(1e-3);
+        if cores < WORTH_CORES {
+            self.overhead = None;
+            self.cpu_cores = Some(cores);
+        }
+        Ok(cores >= WORTH_CORES)
+    }
+
+    /// Ends the window; says whether one was open.
+    pub fn end_window(&mut self, costs: &WalkCosts) -> bool {
+        let Some(probing) = self.probing.take() else {
+            return false;
+        };
+        let all = probing.regions;
+        let shared = probing.shared.clone();
+        let estimate = probing.finish(costs);
+        self.windows += 1;
+        let window = self.windows;
+        let looked_at = estimate.walks.len() + shared.len();
+        let whole = all.div_ceil(looked_at.max(1)) as u64;
+        let remembered = REMEMBERED_WINDOWS.max(2 * whole);
+        self.overhead = estimate.overhead;
+        self.cpu_cores = Some(estimate.cpu_cores);
+        self.regions
+            .retain(|region, (_, seen)| *seen + remembered > window && !shared.contains(region));
+        self.shared.retain(|_, seen| *seen + remembered > window);
+        self.shared
+            .extend(shared.iter().map(|region| (*region, window)));
+        let new = estimate.walks.into_iter();
+        let new = new.map(|walks| (walks.region, (walks.expected_per_s, window)));
+        for (region, walks) in new {
+            self.shared.remove(&region);
+            self.regions.insert(region, walks);
+        }
+        true
+    }
+
+    /// The window that last showed a region; 0 for none.
+    pub fn last_seen(&self, region: RegionAddr) -> u64 {
+        let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
+        let shared = self.shared.get(&region).copied().unwrap_or(0);
+        walks.max(shared)
+    }
+
+    /// Puts what is known into a sample's regions. What was not touched until now, long after the look at it, has no walks, whatever is to be
+    /// expected of such as it.
+    pub fn apply(&mut self, regions: &mut [RegionSample]) -> Applied {
+        let (mut first_touches, mut base, mut seen) = (0, 0, 0);
+        let shared = &self.shared;
+        let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
+        let present = regions.iter_mut().filter(|sample| sample.present > 0);
+        for sample in present.filter(private) {
+            base += u64::from(!sample.is_huge());
+            let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
+                continue;
+            };
+            seen += u64::from(!sample.is_huge());
+            if *window == self.windows {
+                if sample.accessed == 0 {
+                    *walks = 0;
+                }
+                first_touches += first_touches_of(sample);
+            }
+            sample.walks_per_s = *walks;
+        }
+        Applied {
+            first_touches,
+            seen: if seen == 0 {
+                1.0
+            } else {
+                seen as f64 / base as f64
+            },
+        }
+    }
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+pub fn first_touches_of(sample: &RegionSample) -> u64 {
+    if sample.is_huge() {
+        u64::from(sample.accessed > 0)
+    } else {
+        u64::from(sample.accessed)
+    }
+}
+
+/// Regions that were cleared and are being read.
+struct Round {
+    /// With the moment each was cleared, on CLOCK_MONOTONIC.
+    regions: Vec<(RegionAddr, Duration)>,
+    /// When the clear began, and the process's CPU time then.
+    begun: Duration,
+    cpu_before: Duration,
+    /// From this moment on reads are counted.
+    cleared: Duration,
+    reads: usize,
+    for_rate: bool,
+    /// Pages of these regions that others map too: their bits could not be cleared.
+    shared: HashMap<RegionAddr, PageBits>,
+}
+
+impl Round {
+    /// Finds out which pages were shared at the clear, now that they were read for the first time: `MADV_COLD` passes over them
+    /// (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), and they would seem to be touched at once. Regions with many of
+    /// them are dropped; they are told to `looked`, with whether they are.
+    fn find_shared(
+        &mut self,
+        process: ProcessId,
+        calls: &mut TargetCalls,
+        found: &mut Vec<Option<Marks>>,
+        mut looked: impl FnMut(RegionAddr, &Marks, bool),
+    ) {
+        let mut kept = Vec::with_capacity(self.regions.len());
+        let regions = std::mem::take(&mut self.regions);
+        for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
+            if let Some(it) = &marks {
+                let shared = if it.write_protected == 0 {
+                    Some(PageBits::default())
+                } else {
+                    calls.shared_pages(process, region).ok()
+                };
+                // What can't be read may be shared.
+                let pages = shared.map_or(it.write_protected, |pages| pages.count());
+                let many = pages > MAX_SHARED_PAGES;
+                looked(region, it, many);
+                if many {
+                    continue;
+                }
+                if let Some(pages) = shared.filter(|pages| pages.count() > 0) {
+                    self.shared.insert(region, pages);
+                }
+            }
+            kept.push((region, cleared));
+            found.push(marks);
+        }
+        self.regions = kept;
+    }
+
+    /// Touched pages without those that could not be cleared.
+    fn touched(&self, region: RegionAddr, marks: &Marks) -> PageBits {
+        let mut touched = marks.accessed;
+        if let Some(shared) = self.shared.get(&region) {
+            for (word, shared) in touched.0.iter_mut().zip(shared.0) {
+                *word &= !shared;
+            }
+        }
+        touched
+    }
+}
+
+impl Probing {
+    /// Will probe `regions`, as they were last read; `seen` says which window last showed one (0: none).
+    pub fn new(
+        regions: &[RegionSample],
+        settings: ProbeSettings,
+        first_touch: Duration,
+        seed: u64,
+        seen: impl Fn(RegionAddr) -> u64,
+    ) -> Self {
+        let present = regions.iter().filter(|r| r.present > 0);
+        let huge = present.clone().filter(|r| r.is_huge());
+        let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
+        let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
+        // There is nothing to choose among those that are huge: they come last.
+        let seen = |region| match huge.contains(&region) {
+            true => u64::MAX,
+            false => seen(region),
+        };
+        Self {
+            estimator: Estimator::new(
+                (all.len() - huge.len()) as u64,
+                huge.len() as u64,
+                first_touch,
+            ),
+            regions: all.len(),
+            probe: Probe::new(all, settings, seed, seen),
+            round: None,
+            shared: HashSet::new(),
+            shared_base: Looked::default(),
+            shared_huge: Looked::default(),
+        }
+    }
+
+    /// Does what is due, until `deadline`; returns how long to wait until it is to be called again,
+    /// `None` when the window's probing is over.
+    pub(crate) fn step(
+        &mut self,
+        tables: &mut PageTables,
+        member: &Member,
+        target: &Target,
+        calls: &mut TargetCalls,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Duration>, LinuxError> {
+        loop {
+            // A round that has begun is read when it is due, or it would show too much.
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late && self.round.is_none() {
+                return Ok(Some(Duration::ZERO));
+            }
+            let Some(round) = &mut self.round else {
+                let Some(plan) = self.probe.next_round() else {
+                    return Ok(None);
+                };
+                // What it costs would outweigh what there is to gain.
+                if !plan.for_rate && self.estimator.is_light() {
+                    return Ok(None);
+                }
+                self.round = clear(&plan, member, calls)?;
+                continue;
+            };
+            let due = round.cleared + READS_AFTER[round.reads];
+            let wait = due.saturating_sub(monotonic());
+            if wait > SHORT {
+                return Ok(Some(wait));
+            }
+            std::thread::sleep(wait);
+            let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
+            let mut found = calls.time(|| tables.read_marks(target, &addresses)).0?;
+            let wall = monotonic().saturating_sub(round.begun);
+            let id = member.handle.id;
+            let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
+            if round.reads == 0 {
+                round.find_shared(id, calls, &mut found, |region, marks, shared| {
+                    if shared {
+                        self.shared.insert(region);
+                    }
+                    let kind = if marks.huge {
+                        &mut self.shared_huge
+                    } else {
+                        &mut self.shared_base
+                    };
+                    kind.note(shared);
+                });
+            }
+            let marks: Vec<RegionMarks> = round
+                .regions
+                .iter()
+                .zip(found)
+                .filter_map(|((region, cleared), marks)| {
+                    let marks = marks?;
+                    Some(RegionMarks {
+                        region: *region,
+                        huge: marks.huge,
+                        exposed: marks.at.saturating_sub(*cleared),
+                        touched: round.touched(*region, &marks),
+                    })
+                })
+                .collect();
+            let touched = self.estimator.read(&marks, cpu, wall);
+            if Probe::seen_enough(round.reads, touched, round.regions.len()) {
+                if !self.estimator.end_round(round.for_rate) {
+                    let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+                    let for_rate = round.for_rate;
+                    if !regions.is_empty() {
+                        self.probe.again(RoundPlan { regions, for_rate });
+                    }
+                }
+                self.round = None;
+            } else {
+                round.reads += 1;
+            }
+        }
+    }
+
+    /// What was found.
+    pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
+        let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
+        self.estimator.leave_out(base, huge);
+        self.estimator.finish(costs)
+    }
+}
+
+/// Clears the regions; those that can't be are left out. `None` if none could.
+fn clear(
+    plan: &RoundPlan,
+    member: &Member,
+    calls: &mut TargetCalls,
+) -> Result<Option<Round>, LinuxError> {
+    let cpu_before = process::cpu_time(member.handle.id.pid)?;
+    let begun = monotonic();
+    let mut cleared = Vec::with_capacity(plan.regions.len());
+    let mut rest = plan.regions.as_slice();
+    while !rest.is_empty() {
+        let found = unpreempted(|| calls.clear_accessed(&member.handle, rest))?;
+        if let Some(answer) = found.answer {
+            for (n, region) in rest.iter().take(found.done).enumerate() {
+                let part = (n as f64 + 0.5) / found.done.max(1) as f64;
+                cleared.push((*region, answer.began + answer.took.mul_f64(part)));
+            }
+        }
+        rest = rest.get(found.passed..).unwrap_or(&[]);
+    }
+    if cleared.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Round {
+        regions: cleared,
+        begun,
+        cpu_before,
+        cleared: monotonic(),
+        reads: 0,
+        for_rate: plan.for_rate,
+        shared: HashMap::new(),
+    }))
+}
+
+/// The clock that BPF reads too.
+fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(region: RegionAddr, accessed: u16) -> RegionSample {
+        RegionSample {
+            accessed,
+            ..RegionSample::untouched(region)
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_and_not_touched_since_has_no_walks() {
+        let region = |n: u64| RegionAddr::containing(n << 21);
+        let mut walks = Walks {
+            windows: 3,
+            // Two of this window, one of the last.
+            regions: [(1, 3), (2, 3), (3, 2)]
+                .map(|(n, window)| (region(n), (7, window)))
+                .into(),
+            ..Walks::default()
+        };
+        let of = |walks: &mut Walks, touched: [u16; 4]| {
+            let mut samples: Vec<_> = (1..5)
+                .zip(touched)
+                .map(|(n, accessed)| sample(region(n), accessed))
+                .collect();
+            let applied = walks.apply(&mut samples);
+            let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
+            (known, applied)
+        };
+        let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
+        assert_eq!(known, [0, 7, 7, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
+        // Until it is looked at again.
+        walks.windows += 1;
+        assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
+    }
+
+    #[test]
+    fn shared_regions_are_neither_seen_nor_missing() {
+        let region = |n: u64| RegionAddr::containing(n << 21);
+        let mut walks = Walks {
+            windows: 3,
+            regions: [(region(1), (7, 3))].into(),
+            shared: [(region(2), 3)].into(),
+            ..Walks::default()
+        };
+        let mut samples = [1, 2, 3].map(|n| sample(region(n), 20));
+        let applied = walks.apply(&mut samples);
+        assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
+        assert_eq!([1, 2, 3].map(|n| walks.last_seen(region(n))), [3, 3, 0]);
+    }
+
+    #[test]
+    fn pages_that_could_not_be_cleared_are_not_touched() {
+        let region = RegionAddr::containing(1 << 21);
+        let round = Round {
+            regions: Vec::new(),
+            begun: Duration::ZERO,
+            cpu_before: Duration::ZERO,
+            cleared: Duration::ZERO,
+            reads: 0,
+            for_rate: true,
+            shared: [(region, PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]))].into(),
+        };
+        let marks = Marks {
+            at: Duration::ZERO,
+            accessed: PageBits([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
+            present: 512,
+            write_protected: 3,
+            huge: false,
+        };
+        let touched = PageBits([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
+        assert_eq!(round.touched(region, &marks), touched);
+        let other = RegionAddr::containing(2 << 21);
+        assert_eq!(round.touched(other, &marks), marks.accessed);
+    }
+}

@@ -1,0 +1,93 @@
+//! A window on this process itself. It takes root.
+
+use super::*;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::page_tables::PageTables;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, PAGES_PER_REGION, Terms};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+const REGIONS: u64 = 8;
+
+#[test]
+fn locked_memory_is_not_taken_for_hot() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let tables = PageTables::load().expect("loads");
+    let mut calls = TargetCalls::default();
+    calls.prepare().expect("starts");
+    let length = NonZeroUsize::new(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("not 0");
+    let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let memory = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
+    let memory = memory.expect("maps");
+    let skipped = memory.as_ptr().align_offset(HUGE_PAGE_BYTES as usize);
+    // SAFETY: within the mapping, which is a region longer than is used.
+    let first = unsafe { memory.byte_add(skipped) };
+    // SAFETY: as above, for all indices up to `REGIONS`.
+    let region = |index: u64| unsafe { first.byte_add((index * HUGE_PAGE_BYTES) as usize) };
+    let write = |regions: Range<u64>| {
+        for page in (regions.start * 512)..(regions.end * 512) {
+            // SAFETY: within the mapping, as above.
+            unsafe {
+                let address = first.byte_add((page * BASE_PAGE_BYTES) as usize);
+                address.cast::<u8>().write_volatile(1);
+            }
+        }
+    };
+    let advise = |advice| {
+        // SAFETY: advice about the mapping made above.
+        unsafe { madvise(first, (REGIONS * HUGE_PAGE_BYTES) as usize, advice) }.expect("advises");
+    };
+    // Other tests fork meanwhile, and what a fork shares is not cleared.
+    advise(MmapAdvise::MADV_DONTFORK);
+    advise(MmapAdvise::MADV_NOHUGEPAGE);
+    write(0..REGIONS);
+    advise(MmapAdvise::MADV_HUGEPAGE);
+    // SAFETY: the middle of the mapping made above.
+    unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("locks");
+
+    let mut sampler = Seeing::AccessBits(Box::new(AccessBits {
+        tables,
+        walk_costs: None,
+        counters: None,
+        first_touch_cost: Duration::ZERO,
+    }))
+    .sampler();
+    let own = std::process::id();
+    let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
+    sampler.bind(member.handle.id).expect("binds");
+    let long = Instant::now() + Duration::from_secs(60);
+    let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut calls, long);
+    assert!(matches!(started, Ok(Slice::Done(()))));
+    write(0..1);
+    let sample = match sampler.sample(&mut member, &mut calls, long) {
+        Ok(Slice::Done(sample)) => sample,
+        _ => panic!("no sample"),
+    };
+    let found = |index: u64| {
+        let address = region(index).as_ptr() as u64;
+        let mut found = sample.regions.iter();
+        let found = found.find(|r| r.region.start() == address);
+        found.expect("is there")
+    };
+    let touched = |index| found(index).accessed;
+    assert_eq!([2, 3, 4, 5].map(touched), [0; 4], "locked");
+    // khugepaged may have come by: what it makes huge it maps as accessed.
+    let cleared = [1, 6, 7].map(found).into_iter().filter(|r| !r.is_huge());
+    let cleared: Vec<u16> = cleared.map(|r| r.accessed).collect();
+    assert!(
+        !cleared.is_empty(),
+        "at most one region is made huge in this time"
+    );
+    assert!(
+        cleared.iter().all(|n| *n == 0),
+        "cleared, and not used since: {cleared:?}"
+    );
+    // A few translations may have stayed in the TLB.
+    assert!(touched(0) > PAGES_PER_REGION / 2, "used");
+    // SAFETY: it was mapped above, and nothing refers to it.
+    unsafe { munmap(memory, length.get()) }.expect("unmaps");
+}

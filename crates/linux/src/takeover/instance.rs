@@ -1,0 +1,347 @@
+//! One manager a machine: locks that die with their holder, and that other users can't take.
+//!
+//! There are two locks, each a file that only root can open. One is in the state folder, the other
+//! always in `/run/hawkeye`, so that managers with different state folders exclude each other. A
+//! container that has a `/run` of its own but the host's processes has other files: its manager is
+//! found by the locks of processes. What remains: managers in different pid namespaces, of
+//! which each manages only what it sees; they may still change the same settings.
+
+mod holders;
+
+use crate::error::LinuxError;
+use crate::takeover::own_files::{self, Distrust};
+use holders::{Holder, LOCK};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The machine's lock is here, wherever the state folder is.
+const MACHINE_DIR: &str = "/run/hawkeye";
+/// How often a lock is tried that is held for a moment, and how long each time is.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// No purpose is longer.
+const LONGEST_PURPOSE: u64 = 4096;
+
+/// Where the manager keeps its lock and the settings it has to restore: `HAWKEYE_STATE_DIR`, or
+/// `/run/hawkeye`.
+pub fn state_dir() -> PathBuf {
+    std::env::var_os("HAWKEYE_STATE_DIR").map_or_else(|| MACHINE_DIR.into(), PathBuf::from)
+}
+
+/// Held while this process manages the machine.
+#[derive(Debug)]
+pub struct Instance {
+    lock: Flock<File>,
+    /// `None`: the same, or held by the process that has started this one.
+    machine: Option<Flock<File>>,
+}
+
+impl Instance {
+    /// Becomes the machine's manager. `purpose` tells others what this one does. A process that a
+    /// manager has started may manage with a state folder of its own.
+    ///
+    /// # Errors
+    /// Another manager is running, or another process holds its lock: the error names it. The state
+    /// folder can't be made, or other users can change it.
+    pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self, LinuxError> {
+        let own = Self::claim_at(state_dir, Path::new(MACHINE_DIR), purpose)?;
+        let locks = [Some(&own.lock), own.machine.as_ref()];
+        let inodes = locks.into_iter().flatten().map(|lock| lock.metadata());
+        let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
+        match holders::another_manager(&inodes) {
+            Some(pid) => {
+                let other = format!("process {pid}, whose lock is in another folder");
+                Err(LinuxError::AlreadyManaged(other))
+            }
+            None => Ok(own),
+        }
+    }
+
+    fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self, LinuxError> {
+        let lock = lock_in(state_dir, purpose)?.map_err(Held::into_error)?;
+        let machine = if state_dir == machine_dir {
+            None
+        } else {
+            match lock_in(machine_dir, purpose) {
+                Ok(Ok(machine)) => Some(machine),
+                Ok(Err(held)) if held.by_an_ancestor() => None,
+                Ok(Err(held)) => return Err(held.into_error()),
+                // A read-only /run, or a manager that is not root.
+                Err(error) => {
+                    tracing::warn!(
+                        "a manager with another state folder may not be noticed: {error}"
+                    );
+                    None
+                }
+            }
+        };
+        Ok(Self { lock, machine })
+    }
+
+    /// The machine's manager, as it told others what it does; `None`: there is none. Only looks.
+    ///
+    /// # Errors
+    /// The lock is there and can't be read.
+    pub fn holder(state_dir: &Path) -> Result<Option<String>, LinuxError> {
+        match holder_in(state_dir)? {
+            None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
+            holder => Ok(holder),
+        }
+    }
+}
+
+fn holder_in(folder: &Path) -> Result<Option<String>, LinuxError> {
+    let path = folder.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW);
+    let mut file = match options.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LinuxError::file("opening", &path)(error)),
+    };
+    let holder = recorded(&mut file, &path)?;
+    // Let go of at once, where it can be had.
+    let free = Flock::lock(file, FlockArg::LockSharedNonblock).is_ok();
+    Ok((!free).then_some(holder))
+}
+
+/// A lock that could not be had.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    holders: Vec<Holder>,
+    /// What the last manager has written there.
+    recorded: String,
+    inode: u64,
+}
+
+impl Held {
+    /// The manager that holds it, if its own words say so.
+    fn manager(&self) -> Option<&Holder> {
+        let says_so = |holder: &&Holder| {
+            let words = format!("process {} ", holder.pid);
+            self.recorded.starts_with(&words)
+        };
+        self.holders.iter().find(says_so)
+    }
+
+    fn by_an_ancestor(&self) -> bool {
+        let family = holders::ancestors(std::process::id());
+        self.manager()
+            .is_some_and(|holder| holder.pid != std::process::id() && family.contains(&holder.pid))
+    }
+
+    fn into_error(self) -> LinuxError {
+        if self.manager().is_some() {
+            return LinuxError::AlreadyManaged(self.recorded);
+        }
+        let holder = match self.holders.first() {
+            Some(holder) => holder.to_string(),
+            None => format!(
+                "a process that can't be seen from here (`grep :{} /proc/locks` on the host shows it)",
+                self.inode
+            ),
+        };
+        LinuxError::LockHeld {
+            path: self.path,
+            holder,
+        }
+    }
+}
+
+/// Takes the lock in a folder, which is made if it is missing.
+fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>, LinuxError> {
+    own_files::make_folder(folder, 0o755).map_err(|why| match why {
+        Distrust::Io(error) => LinuxError::file("creating", folder)(error),
+        why => LinuxError::UnsafeFolder {
+            path: folder.to_owned(),
+            why: why.to_string(),
+        },
+    })?;
+    let path = folder.join(LOCK);
+    let mut held = None;
+    for _ in 0..TRIES {
+        let mut file = open(&path).map_err(LinuxError::file("opening", &path))?;
+        let found = (file.metadata()).map_err(LinuxError::file("reading", &path))?;
+        let recorded = recorded(&mut file, &path)?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) if !is_at(&path, &found) => drop(lock),
+            Ok(mut lock) if is_private(&found) => {
+                record(&mut lock, purpose).map_err(LinuxError::file("writing", &path))?;
+                return Ok(Ok(lock));
+            }
+            // Other users may have it open, and lock it later. Ours until the new one is there.
+            Ok(lock) => {
+                replace(&path, &found, purpose)?;
+                drop(lock);
+            }
+            Err((_, Errno::EWOULDBLOCK)) => {
+                let holders = holders::of_file(found.ino());
+                let strangers =
+                    !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
+                if strangers {
+                    tracing::warn!("the lock {} was held by {}", path.display(), holders[0]);
+                    replace(&path, &found, purpose)?;
+                    continue;
+                }
+                // What only looks holds it for a moment.
+                let seen = !holders.is_empty();
+                held = Some(Held {
+                    path: path.clone(),
+                    holders,
+                    recorded,
+                    inode: found.ino(),
+                });
+                if seen && held.as_ref().is_some_and(|held| held.manager().is_some()) {
+                    break;
+                }
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            Err((_, errno)) => {
+                return Err(LinuxError::file("locking", &path)(errno.into()));
+            }
+        }
+    }
+    held.map(Err).ok_or_else(|| {
+        let error = std::io::Error::other("it is replaced all the time");
+        LinuxError::file("locking", &path)(error)
+    })
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// What the holder has written into its lock.
+fn recorded(file: &mut File, path: &Path) -> Result<String, LinuxError> {
+    let mut text = Vec::new();
+    file.take(LONGEST_PURPOSE)
+        .read_to_end(&mut text)
+        .map_err(LinuxError::file("reading", path))?;
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+fn record(file: &mut File, purpose: &str) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "process {} ({purpose})", std::process::id())?;
+    file.flush()
+}
+
+/// Whether only root and this user can have opened it.
+fn is_private(found: &Metadata) -> bool {
+    found.mode() & 0o077 == 0 && own_files::is_trusted(found.uid())
+}
+
+fn is_at(path: &Path, found: &Metadata) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino()))
+}
+
+/// Puts a new file in the place of one that other users can lock. The next try locks that.
+///
+/// Managers that start at the same time take turns, by a lock that other users never could open.
+fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<(), LinuxError> {
+    let turn = path.with_extension("replacing");
+    let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
+    let _turn = Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| LinuxError::file("locking", &turn)(errno.into()))?;
+    if is_at(path, found) {
+        let text = format!("process {} ({purpose})\n", std::process::id());
+        own_files::replace(path, text.as_bytes()).map_err(LinuxError::file("writing", path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::takeover::thp_settings::testing::Folder;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn claim(folder: &Folder, state: &str) -> Result<Instance, LinuxError> {
+        let at = |name| folder.0.join(name);
+        Instance::claim_at(&at(state), &at("machine"), "a test")
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("is there").mode() & 0o7777
+    }
+
+    #[test]
+    fn who_manages_is_seen_without_being_disturbed() {
+        let folder = Folder::new("instance");
+        let state = folder.0.join("state");
+        assert_eq!(holder_in(&state).expect("looks"), None);
+        assert!(!state.exists(), "looking leaves nothing behind");
+        let instance = claim(&folder, "state").expect("nobody else does");
+        let holder = holder_in(&state).expect("looks");
+        assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
+        drop(instance);
+        assert_eq!(holder_in(&state).expect("looks"), None);
+        assert!(claim(&folder, "state").is_ok());
+    }
+
+    #[test]
+    fn managers_with_different_state_folders_exclude_each_other() {
+        let folder = Folder::new("instance-two");
+        let first = claim(&folder, "one").expect("nobody else does");
+        let refused = claim(&folder, "two").expect_err("one is enough");
+        assert!(
+            matches!(refused, LinuxError::AlreadyManaged(_)),
+            "{refused}"
+        );
+        drop(first);
+        claim(&folder, "two").expect("it is free");
+    }
+
+    #[test]
+    fn the_lock_is_for_us_alone_and_one_that_was_not_is_replaced() {
+        let folder = Folder::new("instance-mode");
+        let path = folder.file("state/manager.lock", "process 1 (long ago)");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("is ours");
+        let before = fs::metadata(&path).expect("is there").ino();
+        let old = File::open(&path).expect("opens");
+        let _instance = claim(&folder, "state").expect("nobody holds it");
+        assert_ne!(fs::metadata(&path).expect("is there").ino(), before);
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
+        // What was opened before the upgrade locks nothing that matters.
+        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("nobody minds");
+        assert!(claim(&folder, "state").is_err(), "it is held");
+    }
+
+    #[test]
+    fn a_holder_that_is_no_manager_is_named() {
+        let folder = Folder::new("instance-stranger");
+        let path = folder.file("state/manager.lock", "process 4000000 (attach 5)");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("is ours");
+        let file = File::open(&path).expect("opens");
+        let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("locks");
+        let refused = claim(&folder, "state").expect_err("it is held").to_string();
+        let us = format!("process {} (", std::process::id());
+        assert!(refused.contains(&us), "{refused}");
+        assert!(refused.contains("no manager"), "{refused}");
+        assert!(!refused.contains("4000000"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let folder = Folder::new("instance-folder");
+        let state = folder.0.join("state");
+        fs::create_dir(&state).expect("makes");
+        fs::set_permissions(&state, Permissions::from_mode(0o777)).expect("is ours");
+        let refused = claim(&folder, "state").expect_err("refuses").to_string();
+        assert!(refused.contains("mode 777"), "{refused}");
+    }
+}

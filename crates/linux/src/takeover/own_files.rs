@@ -1,0 +1,234 @@
+//! Files that HawkEye keeps for itself: written for root alone, and read back with distrust.
+//!
+//! What is read back may be truncated, of another version, or put there by another user. Each reader
+//! bounds its size, checks its owner and its mode, and follows no symbolic link. A file that is not
+//! used is set aside, so that nothing is lost and the start is not blocked.
+
+use nix::unistd::geteuid;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Mode of every file that only HawkEye reads back.
+const PRIVATE: u32 = 0o600;
+/// Names that are tried for a file that is set aside.
+const MOST_ASIDE: u32 = 1000;
+
+/// Why a file is not read, as a clause that follows its name.
+#[derive(Debug, Error)]
+pub enum Distrust {
+    /// The kernel refused.
+    #[error("can't be read ({0})")]
+    Io(#[from] io::Error),
+    /// A folder, a pipe, a device.
+    #[error("is no regular file")]
+    NotAFile,
+    /// A link leads anywhere.
+    #[error("is a symbolic link")]
+    Link,
+    /// It belongs to another user, who can change it.
+    #[error("belongs to user {0}, who could have written anything into it")]
+    Owner(u32),
+    /// Other users may change it.
+    #[error("can be written by other users (mode {0:o})")]
+    Writable(u32),
+    /// It is longer than anything HawkEye writes there.
+    #[error("is longer than {0} bytes")]
+    TooLong(u64),
+}
+
+/// Reads a file of at most `most_bytes` that root or this user has written; `None`: there is none.
+///
+/// # Errors
+/// Why it is not to be trusted, or can't be read.
+pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, Distrust> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // A pipe in its place must not block the start.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(Distrust::Link),
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(Distrust::NotAFile);
+    }
+    check_owner(&found)?;
+    let mut text = Vec::new();
+    file.take(most_bytes + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > most_bytes {
+        return Err(Distrust::TooLong(most_bytes));
+    }
+    Ok(Some(text))
+}
+
+/// Whether only root and this user can change what this describes.
+///
+/// # Errors
+/// Which other user can.
+pub fn check_owner(found: &Metadata) -> Result<(), Distrust> {
+    if !is_trusted(found.uid()) {
+        return Err(Distrust::Owner(found.uid()));
+    }
+    let by_group = found.mode() & 0o020 != 0 && found.gid() != 0;
+    if by_group || found.mode() & 0o002 != 0 {
+        return Err(Distrust::Writable(found.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+/// Whether this is root or the user that runs this program.
+pub fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
+}
+
+/// Creates a file for this user alone, whatever the umask; what was there is gone.
+///
+/// # Errors
+/// It can't be made.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    if let Err(error) = fs::remove_file(path) {
+        if error.kind() != io::ErrorKind::NotFound {
+            set_aside(path)?;
+        }
+    }
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE);
+    options.custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Replaces a file: on disk when this returns. A crash leaves the old contents or the new.
+///
+/// # Errors
+/// It can't be written; the old contents are still there.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = create(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+/// Renames what can't be used, to `NAME.damaged-1` or the next number that is free.
+///
+/// # Errors
+/// It can't be renamed.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let free = (1..MOST_ASIDE)
+        .map(|number| beside(path, &format!(".damaged-{number}")))
+        .find(|aside| fs::symlink_metadata(aside).is_err());
+    let aside = free.unwrap_or_else(|| beside(path, ".damaged-1"));
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Sets aside what can't be used, and says so in a sentence. `what`: what the file holds.
+pub fn set_aside_aloud(what: &str, path: &Path, why: &dyn std::fmt::Display) {
+    let path_shown = path.display();
+    match set_aside(path) {
+        Ok(aside) => tracing::warn!(
+            "{what} not used: {path_shown} {why}; it is kept as {}",
+            aside.display()
+        ),
+        Err(error) => {
+            tracing::warn!("{what} not used: {path_shown} {why}; it can't be set aside ({error})");
+        }
+    }
+}
+
+/// Makes a folder, and those above it, with this mode. One that is there must not be writable by
+/// other users: they could replace what is in it.
+///
+/// # Errors
+/// It can't be made, or other users can change it.
+pub(crate) fn make_folder(path: &Path, mode: u32) -> Result<(), Distrust> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    check_owner(&fs::metadata(path)?)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::takeover::thp_settings::testing::Folder;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn refused(path: &Path) -> String {
+        let read = read(path, 100).map(drop);
+        read.expect_err("it is not trusted").to_string()
+    }
+
+    #[test]
+    fn only_what_root_or_we_alone_can_write_is_read() {
+        let folder = Folder::new("own-files");
+        let path = folder.file("a", "text");
+        assert_eq!(
+            read(&path, 4).expect("reads").as_deref(),
+            Some(&b"text"[..])
+        );
+        assert!(matches!(read(&path, 3), Err(Distrust::TooLong(3))));
+        assert!(read(&folder.0.join("none"), 9).expect("looks").is_none());
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("is ours");
+        assert!(refused(&path).contains("mode 666"));
+        let link = folder.0.join("link");
+        symlink(&path, &link).expect("links");
+        assert!(refused(&link).contains("symbolic link"));
+        assert!(refused(&folder.0).contains("no regular file"));
+        let pipe = folder.0.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
+        assert!(refused(&pipe).contains("no regular file"));
+        if geteuid().is_root() {
+            let of_nobody = folder.file("of-nobody", "text");
+            std::os::unix::fs::chown(&of_nobody, Some(65534), None).expect("we are root");
+            assert!(refused(&of_nobody).contains("user 65534"));
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_is_for_us_alone_and_follows_no_link() {
+        let folder = Folder::new("own-files-new");
+        let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
+        symlink(&other, folder.0.join("a.new")).expect("links");
+        replace(&path, b"ours").expect("writes");
+        assert_eq!(fs::read_to_string(&other).expect("reads"), "theirs");
+        assert_eq!(fs::read_to_string(&path).expect("reads"), "ours");
+        let mode = fs::metadata(&path).expect("is there").mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_set_aside_replaces_nothing() {
+        let folder = Folder::new("own-files-aside");
+        for text in ["first", "second"] {
+            let path = folder.file("a", text);
+            let aside = set_aside(&path).expect("renames");
+            assert_eq!(fs::read_to_string(aside).expect("reads"), text);
+        }
+        assert!(folder.0.join("a.damaged-2").exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let folder = Folder::new("own-files-folder");
+        let path = folder.0.join("a/b");
+        make_folder(&path, 0o755).expect("makes");
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("is ours");
+        let refused = make_folder(&path, 0o755).expect_err("refuses");
+        assert!(refused.to_string().contains("mode 777"), "{refused}");
+    }
+}
