@@ -9,6 +9,9 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
+/// What is done on the running kernel, or why it could not be.
+pub type Result<T, E = LinuxError> = std::result::Result<T, E>;
+
 /// A failure on the running kernel, in words for the person who has to mend it.
 #[derive(Debug, Error)]
 pub enum LinuxError {

@@ -3,7 +3,7 @@
 mod explaining;
 mod knowing;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::memory::cgroup::Groups;
 use crate::memory::fragmentation;
 use crate::memory::recovery::RecoveryMethod;
@@ -18,7 +18,7 @@ use crate::processes::roster::SweepCosts;
 use crate::promote::remote_advice::Insisting;
 use crate::promote::target_call::{COLLAPSING, Request, TargetCalls};
 use crate::sample::counters::{CounterEvents, Counters};
-use crate::sample::sampler::{Sampler, Seeing, Slice};
+use crate::sample::sampler::{Member, Sampler, Seeing, Slice, Sliced, Turn};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs;
 use crate::stop::{StopSignals, Waited};
@@ -55,11 +55,7 @@ impl Means {
     ///
     /// # Errors
     /// The memory for measuring can't be had.
-    pub fn prepare_overhead(
-        &mut self,
-        state_dir: &Path,
-        events: CounterEvents,
-    ) -> Result<(), LinuxError> {
+    pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
         if let Seeing::AccessBits(bits) = &mut self.sampler {
             bits.counters = match Counters::find(events) {
                 Ok(counters) => Some(counters),
@@ -175,6 +171,20 @@ impl LinuxMachine {
     /// A moment of the machine's time, as others count it.
     fn instant(&self, moment: Duration) -> Instant {
         self.began + moment
+    }
+
+    /// One slice of what the sampler does with a process.
+    fn sampled<T>(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+        slice: impl FnOnce(&mut dyn Sampler, &mut Member, &mut Turn) -> Sliced<T>,
+    ) -> Result<Progress<T>, MachineError> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let calls = &mut self.calls;
+        let slice = slice(&mut *self.sampler, member, &mut Turn { calls, deadline });
+        Ok(self.progress(slice.map_err(|error| error.for_process(process))?))
     }
 
     fn progress<T>(&self, slice: Slice<T>) -> Progress<T> {
@@ -480,15 +490,14 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> Result<Progress<Footprint>, MachineError> {
-        let failed = |error: LinuxError| error.for_process(process);
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self.sampler.huge_bytes(member, deadline).map_err(failed)?;
-        let huge_bytes = match self.progress(slice) {
+        let counted = self.sampled(process, until, |sampler, member, turn| {
+            sampler.huge_bytes(member, turn.deadline)
+        })?;
+        let huge_bytes = match counted {
             Progress::Done(bytes) => bytes,
             Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
         };
-        let rss_bytes = process::rss_bytes(process.pid).map_err(failed)?;
+        let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
         self.sizing.look(process, self.began.elapsed());
         if let Some(notebook) = &mut self.notebook {
             notebook.note_resident(process, rss_bytes);
@@ -517,13 +526,9 @@ impl Sampling for LinuxMachine {
         needs: Needs,
         until: Duration,
     ) -> Result<Progress<()>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .start_window(member, needs, &mut self.calls, deadline)
-            .map_err(|e| e.for_process(process))?;
-        Ok(self.progress(slice))
+        self.sampled(process, until, |sampler, member, turn| {
+            sampler.start_window(member, needs, turn)
+        })
     }
 
     fn probe(
@@ -533,8 +538,9 @@ impl Sampling for LinuxMachine {
     ) -> Result<Option<Duration>, MachineError> {
         let deadline = self.instant(until);
         let member = self.members.get_mut(process)?;
+        let calls = &mut self.calls;
         self.sampler
-            .probe(member, &mut self.calls, deadline)
+            .probe(member, &mut Turn { calls, deadline })
             .map_err(|e| e.for_process(process))
     }
 
@@ -543,13 +549,10 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> Result<Progress<ProcessSample>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .sample(member, &mut self.calls, deadline)
-            .map_err(|e| e.for_process(process))?;
-        let mut sample = match self.progress(slice) {
+        let sampled = self.sampled(process, until, |sampler, member, turn| {
+            sampler.sample(member, turn)
+        })?;
+        let mut sample = match sampled {
             Progress::Done(sample) => sample,
             Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
         };
@@ -568,13 +571,9 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
-        let deadline = self.instant(until);
-        let member = self.members.get_mut(process)?;
-        let slice = self
-            .sampler
-            .huge_pages(member, &mut self.calls, deadline)
-            .map_err(|error| error.for_process(process))?;
-        Ok(self.progress(slice))
+        self.sampled(process, until, |sampler, member, turn| {
+            sampler.huge_pages(member, turn)
+        })
     }
 
     fn abandon_window(&mut self) {

@@ -24,7 +24,7 @@ mod stuck_target;
 mod warm;
 mod worker;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::Target;
 use filler::Filler;
@@ -73,7 +73,7 @@ pub struct FaultAhead {
 /// The filler while it loads what it needs into the kernel, which takes about as long as all else at a start.
 pub struct Starting {
     thread: Running,
-    told: Receiver<Result<Watchlist, LinuxError>>,
+    told: Receiver<Result<Watchlist>>,
 }
 
 /// The filler's thread; ended when dropped.
@@ -122,7 +122,7 @@ impl FaultAhead {
     ///
     /// # Errors
     /// First touches can't be watched on this machine.
-    pub fn start(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Self, LinuxError> {
+    pub fn start(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Self> {
         Self::begin(rate, threads)?.ready()
     }
 
@@ -130,7 +130,7 @@ impl FaultAhead {
     ///
     /// # Errors
     /// There can be no thread.
-    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Starting, LinuxError> {
+    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Starting> {
         let threads = threads.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism();
             FillThreads::beside_a_program(cores.map_or(1, NonZero::get))
@@ -166,7 +166,7 @@ impl FaultAhead {
     ///
     /// # Errors
     /// It is gone, or there are too many.
-    pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<(), LinuxError> {
+    pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let handle = Arc::new(ProcessHandle::open(pid)?);
         let process = handle.id;
         let followed = Followed {
@@ -225,7 +225,7 @@ impl Starting {
     ///
     /// # Errors
     /// First touches can't be watched on this machine.
-    pub fn ready(self) -> Result<FaultAhead, LinuxError> {
+    pub fn ready(self) -> Result<FaultAhead> {
         let ended = |_| Err(LinuxError::Bpf("the filler's thread ended".into()));
         let watchlist = self.told.recv().unwrap_or_else(ended)?;
         Ok(FaultAhead {

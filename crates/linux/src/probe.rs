@@ -22,7 +22,7 @@ pub use checked::Checked;
 pub use decide::{Capability, Decision, decide};
 pub use facts::{Extent, Facts, PageMark, gather};
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::live::Means;
 use crate::sample::page_tables::PageTables;
 use crate::sample::sampler::{AccessBits, Seeing};
@@ -36,7 +36,7 @@ use std::time::Duration;
 /// # Errors
 /// It names none of them, or one that was not seen to work.
 /// What `HAWKEYE_TEST_COSTS` names is not costs.
-pub fn choose(facts: &Facts) -> Result<Decision, LinuxError> {
+pub fn choose(facts: &Facts) -> Result<Decision> {
     let mut decision = by_sampler(facts)?;
     let given = test_costs::given()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
@@ -45,7 +45,7 @@ pub fn choose(facts: &Facts) -> Result<Decision, LinuxError> {
     Ok(decision)
 }
 
-fn by_sampler(facts: &Facts) -> Result<Decision, LinuxError> {
+fn by_sampler(facts: &Facts) -> Result<Decision> {
     let Some(asked) = asked_sampler() else {
         return Ok(decide(facts));
     };
@@ -67,7 +67,7 @@ fn asked_sampler() -> Option<String> {
 ///
 /// # Errors
 /// What worked a moment ago when it was tried does not any more.
-pub fn means(decision: &Decision) -> Result<Means, LinuxError> {
+pub fn means(decision: &Decision) -> Result<Means> {
     Ok(Means {
         sampler: match decision.sampler {
             SamplerKind::AccessBits => Seeing::AccessBits(Box::new(AccessBits {

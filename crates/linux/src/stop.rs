@@ -2,7 +2,7 @@
 
 pub mod bell;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -49,16 +49,16 @@ pub enum Waited {
 
 impl StopSignals {
     /// Takes SIGINT and SIGTERM over for all threads started from now on.
-    pub fn take_over() -> Result<Self, LinuxError> {
+    pub fn take_over() -> Result<Self> {
         Self::take(set(&[Signal::SIGINT, Signal::SIGTERM]))
     }
 
     /// Takes SIGHUP over as well, which then asks for the configuration to be read again.
-    pub fn take_over_with_reload() -> Result<Self, LinuxError> {
+    pub fn take_over_with_reload() -> Result<Self> {
         Self::take(set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]))
     }
 
-    fn take(taken: SigSet) -> Result<Self, LinuxError> {
+    fn take(taken: SigSet) -> Result<Self> {
         let failed = |errno| LinuxError::Call {
             call: "waiting for signals",
             errno,

@@ -4,7 +4,7 @@ pub mod instance;
 pub mod own_files;
 pub mod thp_settings;
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::live::Means;
 use crate::probe::{self, Decision, Extent};
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -27,7 +27,7 @@ impl Takeover {
     ///
     /// # Errors
     /// Another manager is running, or `HAWKEYE_SAMPLER` asks for what does not work.
-    pub fn begin(purpose: &str) -> Result<Self, LinuxError> {
+    pub fn begin(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = Instance::claim(&state, purpose)?;
         let settings = SettingsGuard::start(&state)?;
@@ -46,7 +46,7 @@ impl Takeover {
     }
 
     /// What was chosen, set up.
-    pub fn means(&self) -> Result<Means, LinuxError> {
+    pub fn means(&self) -> Result<Means> {
         probe::means(&self.decision)
     }
 

@@ -1,7 +1,7 @@
 //! Costs that tests give instead of those that this machine has. For tests only: with it they
 //! decide alike on every host.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::probe::touch_costs::TouchCosts;
 use crate::processes::process::thread_cpu;
 use hawkeye_policy::run_rate::WalkCosts;
@@ -58,7 +58,7 @@ impl TestCosts {
         Ok(costs)
     }
 
-    fn read(path: &Path) -> Result<Self, LinuxError> {
+    fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|source| LinuxError::File {
             doing: "reading the test's costs",
             path: path.into(),
@@ -78,7 +78,7 @@ static GIVEN: OnceLock<Option<TestCosts>> = OnceLock::new();
 ///
 /// # Errors
 /// The file can't be read, or does not hold costs.
-pub fn given() -> Result<Option<&'static TestCosts>, LinuxError> {
+pub fn given() -> Result<Option<&'static TestCosts>> {
     if let Some(given) = GIVEN.get() {
         return Ok(given.as_ref());
     }
@@ -95,7 +95,7 @@ pub fn given() -> Result<Option<&'static TestCosts>, LinuxError> {
 ///
 /// # Errors
 /// As [`given`].
-pub fn give(path: &Path) -> Result<(), LinuxError> {
+pub fn give(path: &Path) -> Result<()> {
     let costs = TestCosts::read(path)?;
     GIVEN.get_or_init(|| Some(costs));
     Ok(())

@@ -6,7 +6,7 @@
 
 pub mod error;
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::takeover::thp_settings::SettingsGuard;
 pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
@@ -205,7 +205,7 @@ impl Prezeroing {
         &self,
         pages_per_second: Option<u32>,
         guard: &mut SettingsGuard,
-    ) -> Result<u32, LinuxError> {
+    ) -> Result<u32> {
         let rate = pages_per_second.unwrap_or(NEXT_TO_NOTHING).max(1);
         self.set(&self.rate_file(), &rate.to_string(), guard)?;
         Ok(rate)
@@ -215,11 +215,7 @@ impl Prezeroing {
     ///
     /// # Errors
     /// As there.
-    pub fn set_idle_only(
-        &self,
-        idle_only: bool,
-        guard: &mut SettingsGuard,
-    ) -> Result<(), LinuxError> {
+    pub fn set_idle_only(&self, idle_only: bool, guard: &mut SettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
         self.set(&self.idle_only_file(), word, guard)
     }
@@ -228,12 +224,12 @@ impl Prezeroing {
     ///
     /// # Errors
     /// A setting can't be changed.
-    pub fn put_back(&self, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    pub fn put_back(&self, guard: &mut SettingsGuard) -> Result<()> {
         guard.put_back(&self.rate_file())?;
         guard.put_back(&self.idle_only_file())
     }
 
-    fn set(&self, path: &Path, value: &str, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    fn set(&self, path: &Path, value: &str, guard: &mut SettingsGuard) -> Result<()> {
         if !path.exists() {
             return Err(PrezeroingError::NoModule.into());
         }

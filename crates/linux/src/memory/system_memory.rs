@@ -1,11 +1,11 @@
 //! How much memory of the machine is in use, and by how much waiting it is felt.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
 
 /// The machine's memory in use against what there is.
-pub fn machine() -> Result<MemoryUse, LinuxError> {
+pub fn machine() -> Result<MemoryUse> {
     let meminfo = meminfo()?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
     let available = meminfo.mem_available.unwrap_or(meminfo.mem_free);
@@ -16,11 +16,11 @@ pub fn machine() -> Result<MemoryUse, LinuxError> {
 }
 
 /// Memory that holds nothing at all, in bytes.
-pub fn free_bytes() -> Result<u64, LinuxError> {
+pub fn free_bytes() -> Result<u64> {
     Ok(meminfo()?.mem_free)
 }
 
-fn meminfo() -> Result<Meminfo, LinuxError> {
+fn meminfo() -> Result<Meminfo> {
     Meminfo::current().map_err(|error| LinuxError::File {
         doing: "reading",
         path: "/proc/meminfo".into(),

@@ -1,7 +1,7 @@
 //! Looks now and then at the sizes of the pages by which managed processes are mapped.
 
 use super::{MappedSizes, SizeCounters, mapped, state, states};
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::process::thread_cpu;
 use crate::processes::process_reader::ProcessReader;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
@@ -41,7 +41,7 @@ pub struct SizeSeen {
 }
 
 /// What a look has found, and the CPU time that it took.
-type Looked = (Result<MappedSizes, LinuxError>, Duration);
+type Looked = (Result<MappedSizes>, Duration);
 
 /// Looks at each process as often as it may cost, by a thread of its own: what is read takes the process's `mmap_lock`.
 #[derive(Debug)]

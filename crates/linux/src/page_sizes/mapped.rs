@@ -1,7 +1,7 @@
 //! By pages of which sizes the memory of a process is mapped: `/proc/PID/pagemap` says in which frames it lies,
 //! `/proc/kpageflags` which frames are one page.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::thread_cpu;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -55,7 +55,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The process is gone, or its frames can't be seen: that takes CAP_SYS_ADMIN.
-pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
+pub fn mapped(pid: u32) -> Result<MappedSizes> {
     let path = format!("/proc/{pid}/pagemap");
     let pagemap = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let flags_path = "/proc/kpageflags";
@@ -115,7 +115,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes, LinuxError> {
 }
 
 /// Private writable mappings without a file.
-fn anonymous(pid: u32) -> Result<Vec<Range<u64>>, LinuxError> {
+fn anonymous(pid: u32) -> Result<Vec<Range<u64>>> {
     let maps = crate::processes::process::entry(pid)
         .and_then(|process| process.maps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;

@@ -1,6 +1,6 @@
 //! Page sizes at first touches, as the machine under management offers them.
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::memory::system_memory;
 use crate::page_sizes::tlb_sizes;
 use crate::page_sizes::{GivenTo, SizeLooks, SizeSwitches, SizesSeen, states};
@@ -62,7 +62,7 @@ impl Sizing {
     ///
     /// # Errors
     /// A setting can't be changed.
-    pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<(), LinuxError> {
+    pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         match &mut self.switches {
             Some(switches) => switches.want(process, orders),
             None => Ok(()),

@@ -1,7 +1,7 @@
 //! Switches page sizes on while some managed process is to have them.
 
 use super::{GivenTo, setting_file, state};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::takeover::thp_settings::SettingsHandle;
 use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl SizeSwitches {
     ///
     /// # Errors
     /// A setting can't be changed. What it is to have is kept, and tried again with the next change.
-    pub fn want(&mut self, process: ProcessId, orders: PageOrders) -> Result<(), LinuxError> {
+    pub fn want(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()
     }
@@ -65,7 +65,7 @@ impl SizeSwitches {
     ///
     /// # Errors
     /// A setting can't be changed.
-    pub fn retain(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<(), LinuxError> {
+    pub fn retain(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
         self.wanted.retain(|process, _| there(*process));
         self.apply()
     }
@@ -75,7 +75,7 @@ impl SizeSwitches {
         self.on
     }
 
-    fn apply(&mut self) -> Result<(), LinuxError> {
+    fn apply(&mut self) -> Result<()> {
         let wanted: PageOrders = self
             .wanted
             .values()
@@ -103,7 +103,7 @@ impl SizeSwitches {
     }
 
     /// As far as it is not on already: never for fewer than as found.
-    fn switch_on(&self, order: PageOrder) -> Result<(), LinuxError> {
+    fn switch_on(&self, order: PageOrder) -> Result<()> {
         let found = state(&self.thp, order).and_then(|state| state.given_to);
         if found.is_some_and(|found| found >= self.given_to) {
             return Ok(());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_on_while_anybody_wants_it() -> Result<(), LinuxError> {
+    fn a_size_is_on_while_anybody_wants_it() -> Result<()> {
         let machine = Machine::new("union", "madvise", ["never"; 3]);
         let mut switches = machine.switches(GivenTo::Everybody);
         switches.want(process(1), orders(&[64]))?;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_for_more_than_that_stays() -> Result<(), LinuxError> {
+    fn what_is_on_for_more_than_that_stays() -> Result<()> {
         let machine = Machine::new("stays", "madvise", ["always", "inherit", "never"]);
         let mut switches = machine.switches(GivenTo::Advised);
         switches.want(process(1), orders(&SIZES))?;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_inherits_too_little_is_set() -> Result<(), LinuxError> {
+    fn what_inherits_too_little_is_set() -> Result<()> {
         let machine = Machine::new("inherits", "madvise", ["never", "inherit", "madvise"]);
         let mut switches = machine.switches(GivenTo::Everybody);
         switches.want(process(1), orders(&SIZES))?;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_consent_nothing_is_touched() -> Result<(), LinuxError> {
+    fn without_consent_nothing_is_touched() -> Result<()> {
         let machine = Machine::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(GivenTo::Nobody);
         assert!(switches.available().is_empty());

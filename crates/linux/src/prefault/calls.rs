@@ -1,6 +1,6 @@
 //! The calls of one thread into the processes that it fills, made by a helper process.
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::scheduled::Scheduled;
 use crate::promote::target_call::TargetCalls;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl FillCalls {
     ///
     /// # Errors
     /// No process can be started.
-    pub(super) fn start() -> Result<Self, LinuxError> {
+    pub(super) fn start() -> Result<Self> {
         let mut new = Self::default();
         new.calls.prepare()?;
         Ok(new)

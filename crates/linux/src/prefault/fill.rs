@@ -1,6 +1,6 @@
 //! Making a huge page where nobody has been yet.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{COLLAPSING, Request, TargetCalls};
@@ -43,7 +43,7 @@ pub(super) fn fill(
     process: &ProcessHandle,
     region: RegionAddr,
     method: FillMethod,
-) -> Result<(), LinuxError> {
+) -> Result<()> {
     calls.map_page(process, region.start())?;
     match method {
         FillMethod::Read => Ok(()),
@@ -58,11 +58,7 @@ pub(super) fn fill(
 
 /// The region was empty a moment ago. If its owner has written to it and forked since, a collapse
 /// would copy what both share.
-fn refuse_shared(
-    calls: &mut TargetCalls,
-    process: ProcessId,
-    region: RegionAddr,
-) -> Result<(), LinuxError> {
+fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr) -> Result<()> {
     let shared = calls.shared_pages(process, region)?;
     if shared.count() <= MAX_SHARED_PAGES {
         return Ok(());

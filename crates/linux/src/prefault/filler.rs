@@ -10,7 +10,7 @@ use super::pool::Pool;
 use super::warm::WarmStart;
 use super::worker::{Job, Outcome};
 use super::{Followed, Shared};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
 use crate::sample::page_tables::PageTables;
@@ -54,7 +54,7 @@ impl Filler {
         shared: Arc<Shared>,
         rate: Option<Rate>,
         threads: FillThreads,
-    ) -> Result<(Self, Watchlist), LinuxError> {
+    ) -> Result<(Self, Watchlist)> {
         let (frontier, watchlist) = Frontier::attach()?;
         let filler = Self {
             began: Instant::now(),

@@ -1,7 +1,7 @@
 //! Where managed processes touch memory for the first time, as BPF sees it in the kernel's page faults.
 
 use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::reports::Reports;
 use hawkeye_policy::fault_ahead::Advance;
@@ -38,7 +38,7 @@ impl Frontier {
     ///
     /// # Errors
     /// BPF is missing or forbidden, or the kernel has no tracepoint `page_fault_user`.
-    pub fn attach() -> Result<(Self, Watchlist), LinuxError> {
+    pub fn attach() -> Result<(Self, Watchlist)> {
         // One a manager, like the page-table programs: never freed, but detached when dropped.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = FrontierSkelBuilder::default()
@@ -104,7 +104,7 @@ impl Frontier {
     ///
     /// # Errors
     /// As for [`Self::attach`].
-    pub fn resume(&mut self) -> Result<(), LinuxError> {
+    pub fn resume(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
         self.links = [&programs.touch_by_program, &programs.touch_for_program]
             .into_iter()
@@ -124,7 +124,7 @@ impl Watchlist {
     ///
     /// # Errors
     /// There are as many as can be watched.
-    pub fn add(&self, pid: u32) -> Result<(), LinuxError> {
+    pub fn add(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
         self.0
             .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)

@@ -1,7 +1,7 @@
 //! What is known of the memory of processes that are filled ahead of: looked up seldom, for it takes a walk over all mappings.
 
 use super::fill::FillMethod;
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::mapping_records::mappings_of;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::{PageTables, Target};
@@ -98,7 +98,7 @@ pub(super) fn look(
     tables: &mut PageTables,
     target: &Target,
     region: RegionAddr,
-) -> Result<Option<RegionSample>, LinuxError> {
+) -> Result<Option<RegionSample>> {
     // One zero page is what is left of a fill that was refused.
     let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
     Ok(tables.region(target, region)?.filter(something))
@@ -108,6 +108,7 @@ pub(super) fn look(
 mod tests {
     use super::super::stuck_target::StuckTarget;
     use super::*;
+    use crate::error::LinuxError;
     use crate::processes::process::ProcessHandle;
     use crate::promote::target_call::{COLLAPSING, Request};
     use std::sync::mpsc;

@@ -12,7 +12,7 @@ pub use record::Record;
 
 pub(crate) use notebook::Notebook;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::takeover::own_files::{self, Distrust};
 use record::Unreadable;
 use std::fs;
@@ -43,7 +43,7 @@ impl Learned {
     ///
     /// # Errors
     /// It can't be made, or other users can change what is in it.
-    pub fn open(dir: PathBuf) -> Result<Self, LinuxError> {
+    pub fn open(dir: PathBuf) -> Result<Self> {
         // Who runs what is nobody else's business.
         own_files::make_folder(&dir, 0o700).map_err(|why| match why {
             Distrust::Io(error) => LinuxError::file("creating", &dir)(error),
@@ -74,7 +74,7 @@ impl Learned {
     ///
     /// # Errors
     /// It can't be written.
-    pub fn save(&self, record: &Record) -> Result<(), LinuxError> {
+    pub fn save(&self, record: &Record) -> Result<()> {
         let path = self.file(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
         text.and_then(|text| own_files::replace(&path, &text))

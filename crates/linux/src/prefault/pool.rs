@@ -3,7 +3,7 @@
 use super::calls::FillCalls;
 use super::spare_core::{SpareCore, SpareCores};
 use super::worker::{Job, Line, Outcome, Report, work};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::stop::bell::Bell;
 use hawkeye_policy::fault_ahead::FillThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -49,7 +49,7 @@ impl Pool {
     ///
     /// # Errors
     /// There can be no more threads or file descriptors.
-    pub(super) fn start(threads: FillThreads) -> Result<Self, LinuxError> {
+    pub(super) fn start(threads: FillThreads) -> Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut pool = Self {
             began: Instant::now(),
@@ -69,7 +69,7 @@ impl Pool {
         Ok(pool)
     }
 
-    fn add(&mut self, worker: usize, reports: Sender<Report>) -> Result<(), LinuxError> {
+    fn add(&mut self, worker: usize, reports: Sender<Report>) -> Result<()> {
         let (hand_over, jobs) = mpsc::channel();
         let line = Line {
             worker,

@@ -2,7 +2,7 @@
 
 use super::calls::FillCalls;
 use super::fill::{FillMethod, fill};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, thread_cpu};
 use crate::processes::scheduled::Scheduled;
 use crate::stop::bell::Bell;
@@ -22,7 +22,7 @@ pub(super) struct Job {
 /// What the kernel said to it.
 pub(super) struct Outcome {
     pub(super) task: Task,
-    pub(super) result: Result<(), LinuxError>,
+    pub(super) result: Result<()>,
     pub(super) took: Duration,
 }
 

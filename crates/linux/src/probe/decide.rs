@@ -5,7 +5,7 @@ mod capabilities;
 use super::checked::Checked;
 use super::facts::Facts;
 use super::host::Lockdown;
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::memory::recovery::RecoveryMethod;
 use hawkeye_policy::run_rate::INTERCEPTED;
 use serde::Serialize;
@@ -95,7 +95,7 @@ pub fn decide(facts: &Facts) -> Decision {
 ///
 /// # Errors
 /// That one was not seen to work.
-pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision, LinuxError> {
+pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision> {
     match sampler.checked(facts) {
         Checked::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {

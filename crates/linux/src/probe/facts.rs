@@ -5,7 +5,7 @@ use super::host::{self, Host};
 use super::prezeroing::PrezeroingFacts;
 use super::small_pages::{SizeFacts, try_sizes};
 use super::throw_away::{REGIONS, ThrowAway};
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::memory::prezeroing::Prezeroing;
 use crate::prefault::Frontier;
 use crate::processes::process::{ProcessHandle, ProcessMemory};
@@ -101,10 +101,7 @@ pub enum Extent {
 ///
 /// # Errors
 /// No child process could be started at all.
-pub fn gather(
-    extent: Extent,
-    mut settings: Option<&mut SettingsGuard>,
-) -> Result<Facts, LinuxError> {
+pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Result<Facts> {
     let host = host::read();
     let mut tables = PageTables::load();
     let page_table_walk = Checked::from(tables.as_mut().map(drop).map_err(|e| e.to_string()));
@@ -179,11 +176,7 @@ fn unasked() -> Checked {
 }
 
 /// Tries something that needs something else to work.
-fn after(
-    needed: &Checked,
-    name: &str,
-    check: impl FnOnce() -> Result<Checked, LinuxError>,
-) -> Result<Checked, LinuxError> {
+fn after(needed: &Checked, name: &str, check: impl FnOnce() -> Result<Checked>) -> Result<Checked> {
     match needed {
         Checked::Works => check(),
         _ => Ok(Checked::NotTried(format!("needs {name}"))),
@@ -194,7 +187,7 @@ fn after(
 const SURELY_BYTES: u64 = 1 << 20;
 
 /// Resident bytes of a process; what a primitive changed shows here without BPF.
-fn rss(child: &ThrowAway) -> Result<u64, LinuxError> {
+fn rss(child: &ThrowAway) -> Result<u64> {
     crate::processes::process::rss_bytes(child.handle.id.pid)
 }
 
@@ -202,12 +195,12 @@ fn look(
     tables: &mut PageTables,
     handle: &ProcessHandle,
     region: RegionAddr,
-) -> Result<Option<RegionSample>, LinuxError> {
+) -> Result<Option<RegionSample>> {
     let target = tables.bind(handle.id.pid)?;
     tables.region(&target, region)
 }
 
-fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration), LinuxError> {
+fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration)> {
     let Some(tables) = tables else {
         let why = "access bits are read by BPF, which does not work here";
         return Ok((Checked::NotTried(why.into()), Duration::ZERO));
@@ -228,9 +221,8 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
         }
         Err(error) => return Ok((Checked::Fails(error.to_string()), Duration::ZERO)),
     }
-    let mut accessed = || -> Result<u16, LinuxError> {
-        Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
-    };
+    let mut accessed =
+        || -> Result<u16> { Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed)) };
     let cleared = accessed()?;
     let after_clear = child.read()?;
     let mut set = accessed()?;
@@ -254,7 +246,7 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
     Ok((Checked::from(checked), first_touch))
 }
 
-fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked, LinuxError> {
+fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked> {
     let child = ThrowAway::spawn()?;
     // Where huge pages are `always` there would be nothing to collapse; what wants none is not collapsed.
     child.want_base()?;
@@ -285,7 +277,7 @@ enum Zeros {
 
 /// Ten pages in use, the rest of the huge page zero: after the split the process is smaller by the rest
 /// where zero pages are given back.
-fn try_split(zeros: Zeros) -> Result<Checked, LinuxError> {
+fn try_split(zeros: Zeros) -> Result<Checked> {
     let child = ThrowAway::spawn()?;
     child.touch_ten()?;
     remote_advice::collapse(&child.handle, child.region(0))?;
@@ -314,12 +306,9 @@ fn used_and_zero(region: RegionAddr) -> [u64; 2] {
 }
 
 /// Splits the huge page of the child's first region and says whether both marks are there before and after.
-fn try_mark(
-    child: &ThrowAway,
-    is_marked: impl Fn(pagemap::Entry) -> bool,
-) -> Result<PageMark, LinuxError> {
+fn try_mark(child: &ThrowAway, is_marked: impl Fn(pagemap::Entry) -> bool) -> Result<PageMark> {
     let region = child.region(0);
-    let marked = || -> Result<[bool; 2], LinuxError> {
+    let marked = || -> Result<[bool; 2]> {
         let [used, zero] = used_and_zero(region);
         let look = |address| pagemap::entry(child.handle.id.pid, address).map(&is_marked);
         Ok([look(used)?, look(zero)?])
@@ -337,7 +326,7 @@ fn try_mark(
     })
 }
 
-fn try_soft_dirty() -> Result<PageMark, LinuxError> {
+fn try_soft_dirty() -> Result<PageMark> {
     let child = ThrowAway::spawn()?;
     let region = child.region(0);
     child.touch_ten()?;
@@ -355,7 +344,7 @@ fn try_soft_dirty() -> Result<PageMark, LinuxError> {
     try_mark(&child, pagemap::Entry::is_soft_dirty)
 }
 
-fn try_write_protection() -> Result<PageMark, LinuxError> {
+fn try_write_protection() -> Result<PageMark> {
     let child = ThrowAway::spawn()?;
     child.touch_ten()?;
     remote_advice::collapse(&child.handle, child.region(0))?;
@@ -375,7 +364,7 @@ fn try_write_protection() -> Result<PageMark, LinuxError> {
     }
 }
 
-fn try_page_out() -> Result<Checked, LinuxError> {
+fn try_page_out() -> Result<Checked> {
     let child = ThrowAway::spawn()?;
     child.touch_ten()?;
     let region = child.region(0);
@@ -402,7 +391,7 @@ fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
         .map_err(|error| format!("reading untouched memory from outside: {error}"))
 }
 
-fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
+fn try_fault_ahead_collapse() -> Result<Checked> {
     let child = ThrowAway::spawn()?;
     // A mapping that was never written to at all is refused on any kernel.
     child.touch_ten()?;
@@ -424,7 +413,7 @@ fn try_fault_ahead_collapse() -> Result<Checked, LinuxError> {
     })))
 }
 
-fn try_first_touches() -> Result<Checked, LinuxError> {
+fn try_first_touches() -> Result<Checked> {
     let mut frontier = match Frontier::attach() {
         Ok((frontier, watchlist)) => (frontier, watchlist),
         Err(error) => return Ok(Checked::Fails(error.to_string())),
@@ -440,7 +429,7 @@ fn try_first_touches() -> Result<Checked, LinuxError> {
     })))
 }
 
-fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked, LinuxError> {
+fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked> {
     let Some(settings) = settings else {
         let why = "it takes a system-wide setting, and another manager is running";
         return Ok(Checked::NotTried(why.into()));
@@ -464,7 +453,7 @@ fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked,
     })))
 }
 
-fn try_counters() -> Result<Checked, LinuxError> {
+fn try_counters() -> Result<Checked> {
     let counters = match Counters::find(CounterEvents::default()) {
         Ok(counters) => counters,
         Err(none) => return Ok(Checked::Fails(none.to_string())),
@@ -479,7 +468,7 @@ fn try_counters() -> Result<Checked, LinuxError> {
 }
 
 /// Half of the child's regions are touched in a session on all of them.
-fn try_damon() -> Result<Checked, LinuxError> {
+fn try_damon() -> Result<Checked> {
     const SESSION: Duration = Duration::from_millis(100);
     let child = ThrowAway::spawn()?;
     let regions: Vec<_> = (0..REGIONS).map(|index| child.region(index)).collect();

@@ -3,7 +3,7 @@
 use super::checked::Checked;
 use super::throw_away::{ThrowAway, Touched};
 use super::touch_costs::TouchCosts;
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::page_sizes::{GivenTo, SizeState, setting_file, small, state};
 use crate::takeover::thp_settings::{SettingsGuard, THP_DIR};
 use hawkeye_policy::whole::nanos_of;
@@ -33,7 +33,7 @@ pub struct SizeFacts {
 ///
 /// # Errors
 /// No child process could be started.
-pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFacts>, LinuxError> {
+pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFacts>> {
     let thp = Path::new(THP_DIR);
     let child = ThrowAway::spawn()?;
     let mut facts = Vec::new();

@@ -6,7 +6,7 @@
     reason = "figures are those of system calls, and of one byte that goes through a pipe"
 )]
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::probe::userfaultfd::{Mode, Userfaultfd};
 use crate::processes::process::ProcessHandle;
 use hawkeye_policy::whole::usize_of;
@@ -83,7 +83,7 @@ const TOUCHED: u64 = REGIONS / 2;
 
 impl ThrowAway {
     /// Forks the child.
-    pub fn spawn() -> Result<Self, LinuxError> {
+    pub fn spawn() -> Result<Self> {
         let failed = |call| move |errno| LinuxError::Call { call, errno };
         let (orders_in, orders) = pipe().map_err(failed("making a pipe"))?;
         let (answers, answers_out) = pipe().map_err(failed("making a pipe"))?;
@@ -141,17 +141,17 @@ impl ThrowAway {
     }
 
     /// Has it write to every base page of the first half.
-    pub fn touch(&self) -> Result<(), LinuxError> {
+    pub fn touch(&self) -> Result<()> {
         self.ask(Order::Touch).map(drop)
     }
 
     /// Has it write to ten base pages of the first region.
-    pub fn touch_ten(&self) -> Result<(), LinuxError> {
+    pub fn touch_ten(&self) -> Result<()> {
         self.ask(Order::TouchTen).map(drop)
     }
 
     /// Has it read every base page of the first half; returns how long that took.
-    pub fn read(&self) -> Result<Duration, LinuxError> {
+    pub fn read(&self) -> Result<Duration> {
         self.ask(Order::Read).map(Duration::from_nanos)
     }
 
@@ -161,22 +161,22 @@ impl ThrowAway {
     }
 
     /// Has it ask for huge pages.
-    pub fn want_huge(&self) -> Result<(), LinuxError> {
+    pub fn want_huge(&self) -> Result<()> {
         self.ask(Order::WantHuge).map(drop)
     }
 
     /// Has it ask for base pages, which it would not get by itself where huge pages are `always`.
-    pub fn want_base(&self) -> Result<(), LinuxError> {
+    pub fn want_base(&self) -> Result<()> {
         self.ask(Order::WantBase).map(drop)
     }
 
     /// Has the processor forget the translations of its memory.
-    pub fn leave_tlb(&self) -> Result<(), LinuxError> {
+    pub fn leave_tlb(&self) -> Result<()> {
         self.ask(Order::LeaveTlb).map(drop)
     }
 
     /// Has it protect its first region from writes by userfaultfd, for as long as it lives.
-    pub fn protect_first_region(&self) -> Result<Result<(), Errno>, LinuxError> {
+    pub fn protect_first_region(&self) -> Result<Result<(), Errno>> {
         let errno = Errno::from_raw(self.ask(Order::Protect)? as i32);
         Ok(match errno {
             Errno::UnknownErrno => Ok(()),
@@ -185,17 +185,13 @@ impl ThrowAway {
     }
 
     /// Bytes of its memory that are not what it wrote.
-    pub fn wrong_bytes(&self) -> Result<u64, LinuxError> {
+    pub fn wrong_bytes(&self) -> Result<u64> {
         self.ask(Order::Verify)
     }
 
     /// Has it touch new memory in blocks of this size, each a mapping of its own for which it asked for huge pages
     /// (`advised`) or for none. `None` where it can't map them.
-    pub fn touch_blocks(
-        &self,
-        size: PageOrder,
-        advised: bool,
-    ) -> Result<Option<Touched>, LinuxError> {
+    pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<Touched>> {
         let kind = if advised { BLOCKS } else { BASE_BLOCKS };
         let answer = self.ask_for(kind | (size.number() as u8 & !BASE_BLOCKS))?;
         let touched = Touched {
@@ -206,11 +202,11 @@ impl ThrowAway {
         Ok((touched.by_one_touch > 0).then_some(touched))
     }
 
-    fn ask(&self, order: Order) -> Result<u64, LinuxError> {
+    fn ask(&self, order: Order) -> Result<u64> {
         self.ask_for(order as u8)
     }
 
-    fn ask_for(&self, order: u8) -> Result<u64, LinuxError> {
+    fn ask_for(&self, order: u8) -> Result<u64> {
         write(&self.orders, &[order]).map_err(|errno| LinuxError::Call {
             call: "talking to a child process",
             errno,
@@ -218,7 +214,7 @@ impl ThrowAway {
         self.answer()
     }
 
-    fn answer(&self) -> Result<u64, LinuxError> {
+    fn answer(&self) -> Result<u64> {
         let mut bytes = [0u8; 8];
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),

@@ -1,7 +1,7 @@
 //! Whether a user may know where a process has its memory: what the kernel decides when that user opens
 //! `/proc/PID/maps` (`ptrace_may_access` in kernel/ptrace.c with `PTRACE_MODE_READ_FSCREDS`).
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -34,7 +34,7 @@ impl Credentials {
     ///
     /// # Errors
     /// It is no connected Unix socket.
-    pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self, LinuxError> {
+    pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
         let peer = getsockopt(&socket, PeerCredentials).map_err(|errno| LinuxError::Call {
             call: "getsockopt(SO_PEERCRED)",
             errno,

@@ -4,7 +4,7 @@
 //! none of them: a process that is forked and gone between two sweeps costs nothing. Nothing that is read
 //! here takes a lock that a process can hold for long (`mmap_lock`).
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use hawkeye_policy::ProcessId;
 use hawkeye_policy::ranking::own_bytes;
 use nix::dir::Dir;
@@ -87,7 +87,7 @@ struct Unfinished {
 
 impl Census {
     /// Opens `/proc`.
-    pub fn open() -> Result<Self, LinuxError> {
+    pub fn open() -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let proc = Dir::open("/proc", flags, Mode::empty()).map_err(|errno| LinuxError::Call {
             call: "opening /proc",
@@ -113,11 +113,7 @@ impl Census {
     /// # Errors
     /// Processes can't be read at all at the moment (too many open files, say): nobody is known to have
     /// gone, and the next sweep begins with the first process.
-    pub fn sweep(
-        &mut self,
-        least_bytes: u64,
-        deadline: Instant,
-    ) -> Result<Option<Sweep>, LinuxError> {
+    pub fn sweep(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<Sweep>> {
         let mut sweep = match self.unfinished.take() {
             Some(sweep) => sweep,
             None => self.begin(least_bytes),
@@ -244,7 +240,7 @@ impl<const MOST: usize> Text<MOST> {
 }
 
 /// `None` for a process that has ended or that nothing may be known of.
-fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>, LinuxError> {
+fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),

@@ -1,7 +1,7 @@
 //! Programs as they are started, heard of within a millisecond: a warm start can't wait for the next sweep.
 
 use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::reports::Reports;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -36,7 +36,7 @@ impl Execs {
     ///
     /// # Errors
     /// BPF is missing or forbidden.
-    pub fn attach() -> Result<Self, LinuxError> {
+    pub fn attach() -> Result<Self> {
         let failed = |error: libbpf_rs::Error| {
             LinuxError::Bpf(format!("hearing of started programs: {error:#}"))
         };

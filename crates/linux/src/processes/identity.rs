@@ -1,7 +1,7 @@
 //! Who a process is: command, user, cgroup, and what the cgroup's path tells about unit, pod and
 //! container.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Identity, Pod, QosClass};
 use procfs::ProcError;
@@ -14,7 +14,7 @@ use std::io;
 ///
 /// # Errors
 /// The process has ended, or its files can't be read.
-pub fn identify(pid: u32, users: &UserNames) -> Result<Identity, LinuxError> {
+pub fn identify(pid: u32, users: &UserNames) -> Result<Identity> {
     let failed = |error| unreadable(pid, error);
     let process = crate::processes::process::entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;

@@ -4,7 +4,7 @@
 
 mod contest;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::census::{Program, Sighting};
 use crate::processes::identity::identify;
 use crate::processes::process::{self, ProcessHandle};
@@ -39,7 +39,7 @@ pub enum Scope {
 
 impl Scope {
     /// The whole machine, and the bell that wakes its manager.
-    pub fn machine(rules: Rules, selection: Selection) -> Result<(Self, Bell), LinuxError> {
+    pub fn machine(rules: Rules, selection: Selection) -> Result<(Self, Bell)> {
         let roster = Box::new(Roster::new(rules, selection)?);
         let bell = Bell::new()?;
         let waits_for = bell.clone();
@@ -264,12 +264,7 @@ impl Membership {
         }
     }
 
-    fn admit(
-        &mut self,
-        member: Member,
-        sampler: &mut dyn Sampler,
-        judged: Duration,
-    ) -> Result<(), LinuxError> {
+    fn admit(&mut self, member: Member, sampler: &mut dyn Sampler, judged: Duration) -> Result<()> {
         // Processes that have left make room: descriptors may be few.
         self.forget_the_gone(sampler);
         sampler.bind(member.handle.id)?;

@@ -1,6 +1,6 @@
 //! Processes: who they are, what they hold, and the handle that stays right when pids are reused.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use hawkeye_policy::whole::i64_of;
 use hawkeye_policy::{ProcessId, Terms};
 use nix::errno::Errno;
@@ -33,7 +33,7 @@ impl ProcessHandle {
     ///
     /// # Errors
     /// It is gone, a kernel thread, or somebody else's.
-    pub fn open(pid: u32) -> Result<Self, LinuxError> {
+    pub fn open(pid: u32) -> Result<Self> {
         let handle = Self::of_child(pid)?;
         // Reading its maps takes the same privilege as everything we do to it.
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
@@ -50,7 +50,7 @@ impl ProcessHandle {
     ///
     /// # Errors
     /// It is no child of ours, or a kernel thread.
-    pub fn of_child(pid: u32) -> Result<Self, LinuxError> {
+    pub fn of_child(pid: u32) -> Result<Self> {
         const PF_KTHREAD: u32 = 0x0020_0000;
         let fd = pidfd_open(pid)?;
         let stat = stat_of(pid)?;
@@ -89,7 +89,7 @@ impl ProcessMemory {
     ///
     /// # Errors
     /// The process has ended, or its memory may not be read.
-    pub fn open(process: &ProcessHandle) -> Result<Self, LinuxError> {
+    pub fn open(process: &ProcessHandle) -> Result<Self> {
         let pid = process.id.pid;
         let path = format!("/proc/{pid}/mem");
         let opened = File::open(&path).map_err(LinuxError::file("opening", path));
@@ -105,7 +105,7 @@ impl ProcessMemory {
     /// # Errors
     /// `EIO`: nothing is mapped there, or userfaultfd watches it; `ESRCH`: the process has ended or executed another
     /// program since this was opened.
-    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), LinuxError> {
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         let failed = |errno| LinuxError::Call {
             call: "reading memory of a process",
             errno,
@@ -119,7 +119,7 @@ impl ProcessMemory {
     }
 }
 
-fn pidfd_open(pid: u32) -> Result<OwnedFd, LinuxError> {
+fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
     if fd >= 0 {
@@ -136,26 +136,26 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd, LinuxError> {
     }
 }
 
-fn stat_of(pid: u32) -> Result<procfs::process::Stat, LinuxError> {
+fn stat_of(pid: u32) -> Result<procfs::process::Stat> {
     entry(pid)
         .and_then(|process| process.stat())
         .map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
 /// Page faults that did not wait for a disk, since the process began.
-pub fn minor_faults(pid: u32) -> Result<u64, LinuxError> {
+pub fn minor_faults(pid: u32) -> Result<u64> {
     Ok(stat_of(pid)?.minflt)
 }
 
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
-pub fn anonymous_bytes(pid: u32) -> Result<u64, LinuxError> {
+pub fn anonymous_bytes(pid: u32) -> Result<u64> {
     let status = entry(pid).and_then(|process| process.status());
     let status = status.map_err(|_| LinuxError::NoSuchProcess(pid))?;
     Ok(status.rssanon.unwrap_or(0) * 1024)
 }
 
 /// Resident memory in bytes, from `/proc/PID/statm`.
-pub fn rss_bytes(pid: u32) -> Result<u64, LinuxError> {
+pub fn rss_bytes(pid: u32) -> Result<u64> {
     entry(pid)
         .and_then(|process| process.statm())
         .map(|statm| statm.resident * procfs::page_size())
@@ -177,7 +177,7 @@ pub struct Used {
 ///
 /// # Errors
 /// It is gone.
-pub fn used(pid: u32) -> Result<Used, LinuxError> {
+pub fn used(pid: u32) -> Result<Used> {
     let stat = entry(pid).and_then(|process| process.stat());
     let stat = stat.map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let tick = procfs::ticks_per_second() as f64;
@@ -190,7 +190,7 @@ pub fn used(pid: u32) -> Result<Used, LinuxError> {
 
 /// CPU time that all threads of a process have used, those that ended included. Exact to the moment,
 /// where `/proc/PID/stat` counts in clock ticks.
-pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
+pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid_t(pid))).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
@@ -200,7 +200,7 @@ pub fn cpu_time(pid: u32) -> Result<Duration, LinuxError> {
 ///
 /// # Errors
 /// It can't be read.
-pub fn own_huge_bytes() -> Result<u64, LinuxError> {
+pub fn own_huge_bytes() -> Result<u64> {
     let path = "/proc/self/smaps_rollup";
     let text = std::fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
     let line = text
@@ -260,7 +260,7 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 ///
 /// # Errors
 /// It has real-time threads, and no rule includes it.
-pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<(), LinuxError> {
+pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Which of the machine's processes are managed: those that are large enough and that the rules include.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::census::{Census, Sighting, Sweep};
 use crate::processes::execs::Execs;
 use crate::processes::identity::identify;
@@ -93,7 +93,7 @@ const MOST_EXECUTED: usize = 4096;
 impl Roster {
     /// Starts with nobody known. Each managed process takes file descriptors, so this process's own limit is raised as
     /// far as it may.
-    pub fn new(rules: Rules, selection: Selection) -> Result<Self, LinuxError> {
+    pub fn new(rules: Rules, selection: Selection) -> Result<Self> {
         Ok(Self {
             census: Census::open()?,
             descriptors: raise_descriptor_limit(),
@@ -283,11 +283,7 @@ impl Roster {
     ///
     /// # Errors
     /// It has ended, or can't be read.
-    pub fn judge(
-        &mut self,
-        pid: u32,
-        now: Duration,
-    ) -> Result<Option<(Identity, Terms)>, LinuxError> {
+    pub fn judge(&mut self, pid: u32, now: Duration) -> Result<Option<(Identity, Terms)>> {
         let who = identify(pid, &self.users)?;
         if age(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! What decides whether a process gets huge pages, beside how it uses its memory: its mappings and what was said
 //! about them, its allocator, the kernel's settings, its cgroup. Only read.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::identity::identify;
 use crate::processes::mappings::{Ineligible, Mapping, vm};
 use crate::processes::user_names::UserNames;
@@ -128,7 +128,7 @@ impl Surroundings {
     ///
     /// # Errors
     /// The process is gone, or somebody else's.
-    pub fn of(pid: u32) -> Result<Self, LinuxError> {
+    pub fn of(pid: u32) -> Result<Self> {
         let gone = |_| LinuxError::NoSuchProcess(pid);
         let users = UserNames::default();
         let process = crate::processes::process::entry(pid).map_err(gone)?;

@@ -1,6 +1,6 @@
 //! Advice to the kernel about another process's memory: the primitives that promote and split.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
@@ -18,7 +18,7 @@ fn advise(
     bytes: u64,
     advice: i32,
     call: &'static str,
-) -> Result<u64, LinuxError> {
+) -> Result<u64> {
     let range = libc::iovec {
         iov_base: start as *mut _,
         iov_len: usize_of(bytes),
@@ -32,7 +32,7 @@ fn advise_ranges(
     ranges: &[libc::iovec],
     advice: i32,
     call: &'static str,
-) -> Result<u64, LinuxError> {
+) -> Result<u64> {
     // SAFETY: `ranges` is ours and lives through the call; the addresses in it are the target's and
     // only the kernel interprets them, with the target's own page table and locks.
     let done = unsafe {
@@ -58,7 +58,7 @@ fn advise_ranges(
 /// `ENOMEM` no huge page could be had, `EBUSY` the cgroup's limit, `EAGAIN` pages pinned or busy,
 /// `EINVAL` not a region that may be huge (any more), `ESRCH` gone (mm/khugepaged.c,
 /// `madvise_collapse_errno`).
-pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
+pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
     advise(
         process,
         region.start(),
@@ -86,7 +86,7 @@ pub struct Insisting {
 
 impl Insisting {
     /// Told what came of a call and how long it took.
-    pub fn again<T>(&mut self, result: &Result<T, LinuxError>, took: Duration) -> bool {
+    pub fn again<T>(&mut self, result: &Result<T>, took: Duration) -> bool {
         self.so_far += took;
         let refused = matches!(result, Err(error) if error.errno() == Some(Errno::ENOMEM));
         refused && took < WITHOUT_LOOKING && self.so_far < INSISTING
@@ -96,7 +96,7 @@ impl Insisting {
 /// Splits the huge page of a region, by calling one of its base pages cold (`MADV_COLD`). Since 6.12
 /// the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
-pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxError> {
+pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
     advise(
         process,
         region.start(),
@@ -116,10 +116,7 @@ pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<(), LinuxErr
 ///
 /// # Errors
 /// `EINVAL` the first region is locked in memory, `ENOMEM` part of it is not mapped, `ESRCH` gone.
-pub fn clear_accessed(
-    process: &ProcessHandle,
-    regions: &[RegionAddr],
-) -> Result<usize, LinuxError> {
+pub fn clear_accessed(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
     let ranges: Vec<libc::iovec> = regions
         .iter()
         .map(|region| libc::iovec {
@@ -132,7 +129,7 @@ pub fn clear_accessed(
 }
 
 /// Pages out one base page (`MADV_PAGEOUT`): into zram or swap a zero-filled page costs nothing.
-pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<(), LinuxError> {
+pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
     advise(process, start, bytes, MADV_PAGEOUT, "paging out zero pages").map(drop)
 }
 
@@ -140,7 +137,7 @@ pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<(), L
 mod tests {
     use super::*;
 
-    fn refused(errno: Errno) -> Result<(), LinuxError> {
+    fn refused(errno: Errno) -> Result<()> {
         Err(LinuxError::Call {
             call: "collapsing a region",
             errno,

@@ -20,7 +20,7 @@ pub(crate) use advice::{CLEARED_PER_CALL, COLLAPSING};
 pub use message::{Answer, Request};
 pub use pool::{FinishedCall, TargetCalls, Unanswered};
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use helper::serve;
 use message::{encode, receive_answer};
 use nix::errno::Errno;
@@ -55,7 +55,7 @@ impl TargetCaller {
     ///
     /// # Errors
     /// There are no more processes or descriptors to be had.
-    pub fn start() -> Result<Self, LinuxError> {
+    pub fn start() -> Result<Self> {
         reap_left_behind();
         let failed = |errno| LinuxError::Call {
             call: "starting a helper for calls into processes",
@@ -87,7 +87,7 @@ impl TargetCaller {
     ///
     /// # Errors
     /// The helper has died, or is busy with an earlier call.
-    pub fn send(&mut self, request: &Request<'_>) -> Result<(), LinuxError> {
+    pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
         if self.busy {
             return Err(self.failed(Errno::EBUSY));
         }
@@ -111,7 +111,7 @@ impl TargetCaller {
     ///
     /// # Errors
     /// The helper has died.
-    pub fn answer(&mut self, wait: Duration) -> Result<Option<Answer>, LinuxError> {
+    pub fn answer(&mut self, wait: Duration) -> Result<Option<Answer>> {
         let deadline = Instant::now() + wait;
         loop {
             if !self.is_readable(deadline)? {
@@ -129,7 +129,7 @@ impl TargetCaller {
     }
 
     /// Waits until the helper has sent something, or until the deadline.
-    fn is_readable(&self, deadline: Instant) -> Result<bool, LinuxError> {
+    fn is_readable(&self, deadline: Instant) -> Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout =

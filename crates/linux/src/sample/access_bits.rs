@@ -2,7 +2,7 @@
 //!
 //! No manager calls this for a program that it manages.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 
 /// Clears the access bits of all anonymous mappings of the process.
 ///
@@ -11,7 +11,7 @@ use crate::error::LinuxError;
 /// again, and it is no page that a huge page would help. The call can't be sliced: it holds the
 /// target's `mmap_lock` for writing, and write-locks all its mappings, for 5-7 ms per GiB of base
 /// pages, also of those that can never be huge. Every page fault waits for that.
-pub fn clear(pid: u32) -> Result<(), LinuxError> {
+pub fn clear(pid: u32) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, "2").map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LinuxError::NoSuchProcess(pid),
@@ -21,7 +21,7 @@ pub fn clear(pid: u32) -> Result<(), LinuxError> {
 
 /// Clears the soft-dirty bits of a process (`CLEAR_REFS_SOFT_DIRTY`). Only for a child of the manager's own: other tools rely on those of
 /// their processes.
-pub(crate) fn clear_soft_dirty(pid: u32) -> Result<(), LinuxError> {
+pub(crate) fn clear_soft_dirty(pid: u32) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, "4").map_err(LinuxError::file("clearing soft-dirty bits through", &path))
 }

@@ -9,7 +9,7 @@ pub mod perf;
 
 pub use events::{CounterEvents, CpuIdentity, EventSet, NoCounters};
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::test_costs;
 use hawkeye_policy::Overhead;
 use overhead::Meter;
@@ -63,7 +63,7 @@ impl Counters {
     ///
     /// # Errors
     /// It is gone, or nothing more can be counted.
-    pub fn bind(&self, pid: u32) -> Result<CounterSet, LinuxError> {
+    pub fn bind(&self, pid: u32) -> Result<CounterSet> {
         Ok(CounterSet {
             events: self.events,
             source: PerfSource::open(pid, perf_events(&self.events), true)?,
@@ -77,7 +77,7 @@ impl CounterSet {
     ///
     /// # Errors
     /// It is gone.
-    pub fn overhead(&mut self) -> Result<Option<Overhead>, LinuxError> {
+    pub fn overhead(&mut self) -> Result<Option<Overhead>> {
         let counts = self.source.read()?;
         Ok(self.meter.update(counts, &self.events))
     }

@@ -2,7 +2,7 @@
 //!
 //! Access bits are cleared to be seen set again, as by a manager; memory, mappings and settings stay as they are.
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::mappings::{self, Mapping, vm};
 use crate::sample::counters::CounterSet;
 use crate::sample::page_tables::{Detail, Target};
@@ -34,7 +34,7 @@ impl Measuring {
     ///
     /// # Errors
     /// The process is gone, or somebody else's.
-    pub fn begin(bits: Box<AccessBits>, pid: u32) -> Result<Self, LinuxError> {
+    pub fn begin(bits: Box<AccessBits>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {
             member: Member::open(pid, Identity::default(), Terms::default())?,
@@ -50,7 +50,7 @@ impl Measuring {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn window(&mut self) -> Result<Window, LinuxError> {
+    pub fn window(&mut self) -> Result<Window> {
         let regions = self.regions()?;
         self.windows += 1;
         let estimate = probe_once(
@@ -71,7 +71,7 @@ impl Measuring {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn regions(&mut self) -> Result<Vec<RegionSample>, LinuxError> {
+    pub fn regions(&mut self) -> Result<Vec<RegionSample>> {
         let mappings = self.bits.tables.mappings(&self.target)?;
         let mut regions = Vec::new();
         let ranges = could_be_huge(&mappings);
@@ -84,7 +84,7 @@ impl Measuring {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>, LinuxError> {
+    pub fn zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
         let all = hawkeye_policy::PAGES_PER_REGION;
         self.bits.tables.scan_zeros(&self.target, region, all)
     }

@@ -7,7 +7,7 @@ mod marked_page;
 mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::memory::ksm::Ksm;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
@@ -132,7 +132,7 @@ impl PageTables {
     ///
     /// # Errors
     /// BPF is missing or forbidden (no privilege, lockdown), or the direct map can't be found.
-    pub fn load() -> Result<Self, LinuxError> {
+    pub fn load() -> Result<Self> {
         // What the verifier says about a refused program is megabytes: for `HAWKEYE_LOG=debug` only.
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
             tracing::debug!("libbpf: {}", text.trim_end());
@@ -175,7 +175,7 @@ impl PageTables {
     }
 
     /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
-    fn calibrate(&mut self) -> Result<(), LinuxError> {
+    fn calibrate(&mut self) -> Result<()> {
         let page = MarkedPage::new()?;
         let frames = memory_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
@@ -193,7 +193,7 @@ impl PageTables {
     }
 
     /// Binds the programs to a process.
-    pub fn bind(&self, pid: u32) -> Result<Target, LinuxError> {
+    pub fn bind(&self, pid: u32) -> Result<Target> {
         let programs = &self.skel.progs;
         let links = Links {
             walk: bind(programs.walk.as_fd(), pid)?,
@@ -211,7 +211,7 @@ impl PageTables {
     ///
     /// # Errors
     /// The kernel refuses to run the program that lists.
-    pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>, LinuxError> {
+    pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>> {
         list(&target.links.list).map(|records| mappings_of(&records))
     }
 
@@ -220,11 +220,7 @@ impl PageTables {
     ///
     /// # Errors
     /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
-    pub fn mapping_at(
-        &mut self,
-        target: &Target,
-        address: u64,
-    ) -> Result<Option<Mapping>, LinuxError> {
+    pub fn mapping_at(&mut self, target: &Target, address: u64) -> Result<Option<Mapping>> {
         let mut tries = 1;
         loop {
             let bss = self.bss_mut();
@@ -267,7 +263,7 @@ impl PageTables {
         detail: Detail,
         found: &mut Vec<RegionSample>,
         timed: impl FnMut(Duration),
-    ) -> Result<(), LinuxError> {
+    ) -> Result<()> {
         let mut walk = RegionWalk::new(ranges.to_vec(), detail);
         let result = self.walk_until(target, &mut walk, None, timed);
         found.append(&mut walk.found);
@@ -285,7 +281,7 @@ impl PageTables {
         walk: &mut RegionWalk,
         deadline: Option<Instant>,
         mut timed: impl FnMut(Duration),
-    ) -> Result<bool, LinuxError> {
+    ) -> Result<bool> {
         const MAX_RANGES: usize = 1024;
         while walk.next < walk.ranges.len() {
             let rest = walk.ranges.get(walk.next..).unwrap_or(&[]);
@@ -339,11 +335,7 @@ impl PageTables {
     ///
     /// # Errors
     /// `NoSuchProcess` if the process went away meanwhile.
-    pub fn region(
-        &mut self,
-        target: &Target,
-        region: RegionAddr,
-    ) -> Result<Option<RegionSample>, LinuxError> {
+    pub fn region(&mut self, target: &Target, region: RegionAddr) -> Result<Option<RegionSample>> {
         let mut found = Vec::new();
         let range = region.start()..region.end();
         self.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
@@ -359,7 +351,7 @@ impl PageTables {
         &mut self,
         target: &Target,
         regions: &[RegionAddr],
-    ) -> Result<Vec<Option<Marks>>, LinuxError> {
+    ) -> Result<Vec<Option<Marks>>> {
         let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
         let bss = self.bss_mut();
         bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
@@ -392,7 +384,7 @@ impl PageTables {
         target: &Target,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<Option<u16>, LinuxError> {
+    ) -> Result<Option<u16>> {
         self.bss_mut().zero_scan = types::zero_scan {
             va: region.start(),
             enough: u32::from(enough),
@@ -424,7 +416,7 @@ fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
 }
 
 /// An iterator program bound to one task.
-fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
+fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     info.task.tid = pid;
     let options = libbpf_sys::bpf_link_create_opts {
@@ -441,14 +433,14 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, LinuxError> {
 }
 
 /// Runs an iterator once whose program writes nothing: reading returns when all is done.
-fn run(link: &OwnedFd) -> Result<(), LinuxError> {
+fn run(link: &OwnedFd) -> Result<()> {
     let iterator = iterator(link)?;
     while read(&iterator, &mut [0u8; 16])? > 0 {}
     Ok(())
 }
 
 /// The records of a listing of mappings.
-fn list(link: &OwnedFd) -> Result<Vec<u8>, LinuxError> {
+fn list(link: &OwnedFd) -> Result<Vec<u8>> {
     let iterator = iterator(link)?;
     let mut all = Vec::new();
     let mut some = [0u8; 32 << 10];
@@ -463,13 +455,13 @@ fn list(link: &OwnedFd) -> Result<Vec<u8>, LinuxError> {
     }
 }
 
-fn iterator(link: &OwnedFd) -> Result<OwnedFd, LinuxError> {
+fn iterator(link: &OwnedFd) -> Result<OwnedFd> {
     // SAFETY: a plain system call on a descriptor that is open.
     let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
     own(fd, "creating a BPF iterator")
 }
 
-fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize, LinuxError> {
+fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
     loop {
         match nix::unistd::read(iterator, bytes) {
             // More objects than one read goes through.
@@ -484,7 +476,7 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize, LinuxError> {
     }
 }
 
-fn own(fd: i32, call: &'static str) -> Result<OwnedFd, LinuxError> {
+fn own(fd: i32, call: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
         return Err(LinuxError::Call {
             call,

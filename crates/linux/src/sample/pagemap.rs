@@ -1,6 +1,6 @@
 //! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::memory::ksm::Ksm;
 use crate::processes::mappings::Mapping;
 use hawkeye_policy::whole::usize_of;
@@ -29,7 +29,7 @@ const KPF_THP: u64 = 1 << 22;
 const KPF_ZERO_PAGE: u64 = 1 << 24;
 
 /// All mappings of a process, from `smaps`. Walks the page tables: costs milliseconds per GiB.
-pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
+pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
     let maps = crate::processes::process::entry(pid)
         .and_then(|process| process.smaps())
         .map_err(|_| LinuxError::NoSuchProcess(pid))?;
@@ -65,7 +65,7 @@ pub fn mappings(pid: u32) -> Result<Vec<Mapping>, LinuxError> {
 
 /// Base pages of every populated region, without access bits: `accessed` repeats `present`, and what is
 /// mapped by this process alone counts as written.
-pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>, LinuxError> {
+pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let mut found = Vec::new();
@@ -211,7 +211,7 @@ fn count(
 ///
 /// # Errors
 /// The process is gone.
-pub fn entry(pid: u32, address: u64) -> Result<Entry, LinuxError> {
+pub fn entry(pid: u32, address: u64) -> Result<Entry> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let mut bytes = [0u8; 8];

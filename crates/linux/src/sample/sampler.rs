@@ -20,9 +20,9 @@ mod task;
 
 pub use access_bits::{AccessBits, estimate, probe_once};
 pub use member::Member;
-pub use slice::Slice;
+pub use slice::{Slice, Sliced, Turn};
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
@@ -64,7 +64,7 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// It is gone.
-    fn bind(&mut self, _process: ProcessId) -> Result<(), LinuxError> {
+    fn bind(&mut self, _process: ProcessId) -> Result<()> {
         Ok(())
     }
 
@@ -76,11 +76,7 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn mappings(
-        &mut self,
-        member: &Member,
-        calls: &mut TargetCalls,
-    ) -> Result<Vec<Mapping>, LinuxError>;
+    fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where there are any to see, or has DAMON look.
     ///
@@ -90,9 +86,8 @@ pub trait Sampler: Send {
         &mut self,
         _member: &mut Member,
         _needs: Needs,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Slice<()>, LinuxError> {
+        _turn: &mut Turn,
+    ) -> Sliced<()> {
         Ok(Slice::Done(()))
     }
 
@@ -103,12 +98,7 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn probe(
-        &mut self,
-        _member: &Member,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Option<Duration>, LinuxError> {
+    fn probe(&mut self, _member: &Member, _turn: &mut Turn) -> Result<Option<Duration>> {
         Ok(None)
     }
 
@@ -116,22 +106,13 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn sample(
-        &mut self,
-        member: &mut Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<ProcessSample>, LinuxError>;
+    fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
     ///
     /// # Errors
     /// The process is gone.
-    fn look(
-        &mut self,
-        member: &Member,
-        region: RegionAddr,
-    ) -> Result<Option<RegionSample>, LinuxError>;
+    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>>;
 
     /// Whether a region may be managed by the mapping that is there at this moment; one that was
     /// registered with userfaultfd since the last sample may not.
@@ -148,7 +129,7 @@ pub trait Sampler: Send {
         _member: &Member,
         _region: RegionAddr,
         _calls: &mut TargetCalls,
-    ) -> Result<bool, LinuxError> {
+    ) -> Result<bool> {
         Ok(true)
     }
 
@@ -156,22 +137,13 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone.
-    fn huge_bytes(
-        &mut self,
-        member: &mut Member,
-        deadline: Instant,
-    ) -> Result<Slice<u64>, LinuxError>;
+    fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64>;
 
     /// The huge pages in all mappings that are eligible now. A window under way is not disturbed.
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn huge_pages(
-        &mut self,
-        member: &mut Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<Vec<RegionSample>>, LinuxError>;
+    fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>>;
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if it isn't huge.
     ///
@@ -183,7 +155,7 @@ pub trait Sampler: Send {
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
-    ) -> Result<Option<u16>, LinuxError>;
+    ) -> Result<Option<u16>>;
 }
 
 #[cfg(test)]

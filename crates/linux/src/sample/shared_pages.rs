@@ -3,7 +3,7 @@
 //! A page table shows only that a page is write-protected, which has other reasons as well: the
 //! other process has ended, or soft-dirty tracking began.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::promote::target_call::{Request, TargetCalls};
 use crate::sample::pagemap;
 use hawkeye_policy::run_rate::PageBits;
@@ -24,7 +24,7 @@ impl SharedPages {
     ///
     /// # Errors
     /// The process is gone, or its page map may not be read.
-    pub fn open(pid: u32) -> Result<Self, LinuxError> {
+    pub fn open(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/pagemap");
         let file = File::open(&path).map_err(LinuxError::file("opening", &path))?;
         Ok(Self { path, file })
@@ -34,7 +34,7 @@ impl SharedPages {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn in_region(&self, region: RegionAddr) -> Result<PageBits, LinuxError> {
+    pub fn in_region(&self, region: RegionAddr) -> Result<PageBits> {
         let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
         self.file
             .read_exact_at(&mut bytes, region.start() / BASE_PAGE_BYTES * 8)
@@ -49,7 +49,7 @@ impl TargetCalls {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-    ) -> Result<PageBits, LinuxError> {
+    ) -> Result<PageBits> {
         let request = Request::ReadFile {
             path: &format!("/proc/{}/pagemap", process.pid),
             offset: region.start() / BASE_PAGE_BYTES * 8,

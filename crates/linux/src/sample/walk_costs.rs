@@ -3,7 +3,7 @@
 //! Page tables of gigabytes are roamed over without the gigabytes: 64 MiB of memory are mapped again and
 //! again. What an access takes more than in the same memory under huge pages is its page walk.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::own_huge_bytes;
 use crate::sample::generator::{below, next_random, worked};
 use crate::takeover::own_files::{self, Distrust};
@@ -56,7 +56,7 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 ///
 /// # Errors
 /// Memory that can't be had, or a test's costs that can't be read.
-pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts, LinuxError> {
+pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     if let Some(costs) = test_costs::given()?.and_then(|costs| costs.walks.clone()) {
         return Ok(costs);
     }
@@ -113,7 +113,7 @@ fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
 ///
 /// # Errors
 /// Memory that can't be had, or no huge pages to compare with ([`LinuxError::NotMeasured`]).
-pub fn measure() -> Result<WalkCosts, LinuxError> {
+pub fn measure() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
@@ -245,7 +245,7 @@ enum Lines {
 }
 
 impl Area {
-    fn reserve(bytes: usize, protection: ProtFlags, lines: Lines) -> Result<Self, LinuxError> {
+    fn reserve(bytes: usize, protection: ProtFlags, lines: Lines) -> Result<Self> {
         let length = NonZeroUsize::new(bytes).unwrap_or(NonZeroUsize::MIN);
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
@@ -260,7 +260,7 @@ impl Area {
 
     /// Written memory under huge pages, or nearly all of it: under base pages reads of it would
     /// walk page tables as well, and walks would seem to cost nothing.
-    fn huge(bytes: u64) -> Result<Self, LinuxError> {
+    fn huge(bytes: u64) -> Result<Self> {
         let before = own_huge_bytes()?;
         let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
@@ -289,7 +289,7 @@ impl Area {
     }
 
     /// Written memory, under huge pages or base pages as advised.
-    fn written(bytes: u64, advice: MmapAdvise) -> Result<Self, LinuxError> {
+    fn written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
         let area = Self::reserve(
             usize_of(bytes),
             ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
@@ -305,7 +305,7 @@ impl Area {
     }
 
     /// The same `file_bytes` of memory mapped side by side until `bytes` are full, by base pages.
-    fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self, LinuxError> {
+    fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
         ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
         let area = Self::reserve(usize_of(bytes), ProtFlags::PROT_NONE, lines)?;

@@ -1,6 +1,6 @@
 //! Wakes a waiting manager from another thread.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub struct Bell(Arc<EventFd>);
 
 impl Bell {
     /// A bell that nobody has rung.
-    pub fn new() -> Result<Self, LinuxError> {
+    pub fn new() -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = EventFd::from_flags(flags).map_err(|errno| LinuxError::Call {
             call: "eventfd",

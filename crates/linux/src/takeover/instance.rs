@@ -8,7 +8,7 @@
 
 mod holders;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::takeover::own_files::{self, Distrust};
 use holders::{Holder, LOCK};
 use nix::errno::Errno;
@@ -48,7 +48,7 @@ impl Instance {
     /// # Errors
     /// Another manager is running, or another process holds its lock: the error names it. The state
     /// folder can't be made, or other users can change it.
-    pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self, LinuxError> {
+    pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
         let own = Self::claim_at(state_dir, Path::new(MACHINE_DIR), purpose)?;
         let locks = [Some(&own.lock), own.machine.as_ref()];
         let inodes = locks.into_iter().flatten().map(|lock| lock.metadata());
@@ -62,7 +62,7 @@ impl Instance {
         }
     }
 
-    fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self, LinuxError> {
+    fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
         let lock = lock_in(state_dir, purpose)?.map_err(Held::into_error)?;
         let machine = if state_dir == machine_dir {
             None
@@ -87,7 +87,7 @@ impl Instance {
     ///
     /// # Errors
     /// The lock is there and can't be read.
-    pub fn holder(state_dir: &Path) -> Result<Option<String>, LinuxError> {
+    pub fn holder(state_dir: &Path) -> Result<Option<String>> {
         match holder_in(state_dir)? {
             None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
             holder => Ok(holder),
@@ -95,7 +95,7 @@ impl Instance {
     }
 }
 
-fn holder_in(folder: &Path) -> Result<Option<String>, LinuxError> {
+fn holder_in(folder: &Path) -> Result<Option<String>> {
     let path = folder.join(LOCK);
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW);
@@ -155,7 +155,7 @@ impl Held {
 }
 
 /// Takes the lock in a folder, which is made if it is missing.
-fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>, LinuxError> {
+fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
     own_files::make_folder(folder, 0o755).map_err(|why| match why {
         Distrust::Io(error) => LinuxError::file("creating", folder)(error),
         why => LinuxError::UnsafeFolder {
@@ -222,7 +222,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 /// What the holder has written into its lock.
-fn recorded(file: &mut File, path: &Path) -> Result<String, LinuxError> {
+fn recorded(file: &mut File, path: &Path) -> Result<String> {
     let mut text = Vec::new();
     file.take(LONGEST_PURPOSE)
         .read_to_end(&mut text)
@@ -250,7 +250,7 @@ fn is_at(path: &Path, found: &Metadata) -> bool {
 /// Puts a new file in the place of one that other users can lock. The next try locks that.
 ///
 /// Managers that start at the same time take turns, by a lock that other users never could open.
-fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<(), LinuxError> {
+fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
     let turn = path.with_extension("replacing");
     let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
     let _turn = Flock::lock(file, FlockArg::LockExclusive)
@@ -269,7 +269,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
-    fn claim(folder: &Folder, state: &str) -> Result<Instance, LinuxError> {
+    fn claim(folder: &Folder, state: &str) -> Result<Instance> {
         let at = |name| folder.0.join(name);
         Instance::claim_at(&at(state), &at("machine"), "a test")
     }

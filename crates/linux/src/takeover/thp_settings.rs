@@ -12,7 +12,7 @@ pub(crate) mod testing;
 pub use guard::{Outcome, SettingsGuard, SettingsHandle, restore_leftovers};
 pub use saved::Allowed;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ impl KernelRules {
     /// # Errors
     /// A setting can't be changed (read-only `/sys` in a container, say). What was changed before
     /// stays so until the guard is dropped.
-    pub fn apply(self, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    pub fn apply(self, guard: &mut SettingsGuard) -> Result<()> {
         let split = self.kernel_split;
         if split {
             restrain_khugepaged(guard, self.zero_pages)?;
@@ -70,7 +70,7 @@ impl KernelRules {
 /// changes what faults get, too. Asleep for a day after each base page that it scans, it collapses
 /// one region when it wakes because the first process with huge pages has appeared, and nothing
 /// else (seen on 6.18). Writing a time wakes it, so the amount comes first.
-pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
     const DAY_MS: &str = "86400000";
     let folder = Path::new(THP_DIR).join("khugepaged");
     guard.set(&folder.join("pages_to_scan"), "1")?;
@@ -84,7 +84,7 @@ pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<(), LinuxError>
 ///
 /// The kernel does that in a cgroup at its limit too, before it kills (since 6.12;
 /// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
-pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     if shrinker.exists() {
         guard.set(&shrinker, "1")?;
@@ -95,7 +95,7 @@ pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result
 /// Keeps khugepaged from filling again what recovery has taken back, and the kernel's own splitting
 /// as it is. Both go by `max_ptes_none`: where the kernel splits nothing because that is 511, its
 /// splitting is switched off before. Where it splits already, nothing is changed.
-fn stop_refilling(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+fn stop_refilling(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
     if shrinks {
@@ -114,7 +114,7 @@ fn max_ptes_none() -> PathBuf {
     Path::new(THP_DIR).join("khugepaged/max_ptes_none")
 }
 
-fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<(), LinuxError> {
+fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     let path = max_ptes_none();
     let limit = zero_pages.saturating_sub(1);
     match read_setting(&path)?.parse::<u16>() {
@@ -152,7 +152,7 @@ impl HugeFaults {
     ///
     /// # Errors
     /// The setting can't be changed.
-    pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
         if allowed && self.changed_by_others {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl HugeFaults {
         }
     }
 
-    fn switch(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+    fn switch(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
         let defrag = Path::new(THP_DIR).join("defrag");
         match &self.on {
             None if allowed => {
@@ -193,7 +193,7 @@ impl HugeFaults {
 ///
 /// # Errors
 /// The setting can't be changed.
-pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<(), LinuxError> {
+pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<()> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {
         match guard.set(&path, "0") {
@@ -207,7 +207,7 @@ pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<(), Lin
 }
 
 /// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.
-pub fn read_setting(path: &Path) -> Result<String, LinuxError> {
+pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
     let chosen = text
         .split_whitespace()

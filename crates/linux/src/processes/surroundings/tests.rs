@@ -80,7 +80,7 @@ fn neighbours_that_are_alike_are_one_place_and_empty_ones_none() {
 }
 
 #[test]
-fn our_own_are_readable() -> Result<(), LinuxError> {
+fn our_own_are_readable() -> Result<()> {
     let own = Surroundings::of(std::process::id())?;
     assert!(own.places.iter().any(|place| place.what == "heap"));
     assert!(

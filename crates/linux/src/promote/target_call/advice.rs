@@ -1,7 +1,7 @@
 //! The calls that the manager makes into targets, by helpers.
 
 use super::{Answer, Request, TargetCalls};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::promote::remote_advice::{MADV_COLD, MADV_COLLAPSE, MADV_PAGEOUT};
 use hawkeye_policy::whole::usize_of;
@@ -47,7 +47,7 @@ impl TargetCalls {
         call: &'static str,
         advice: i32,
         ranges: &[Range<u64>],
-    ) -> Result<Answer, LinuxError> {
+    ) -> Result<Answer> {
         let request = Request::Advise {
             process: process.fd(),
             advice,
@@ -62,11 +62,7 @@ impl TargetCalls {
     ///
     /// # Errors
     /// As [`crate::processes::process::ProcessMemory::read`].
-    pub(crate) fn map_page(
-        &mut self,
-        process: &ProcessHandle,
-        address: u64,
-    ) -> Result<(), LinuxError> {
+    pub(crate) fn map_page(&mut self, process: &ProcessHandle, address: u64) -> Result<()> {
         let request = Request::ReadMemory {
             process: process.fd(),
             pid: process.id.pid,
@@ -85,7 +81,7 @@ impl TargetCalls {
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
-    ) -> Result<Duration, LinuxError> {
+    ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
         let ranges = std::slice::from_ref(&page);
         let answer = self.advise(process, "splitting a huge page", MADV_COLD, ranges)?;
@@ -97,7 +93,7 @@ impl TargetCalls {
         &mut self,
         process: &ProcessHandle,
         range: Range<u64>,
-    ) -> Result<Duration, LinuxError> {
+    ) -> Result<Duration> {
         let ranges = std::slice::from_ref(&range);
         let answer = self.advise(process, "paging out zero pages", MADV_PAGEOUT, ranges)?;
         Ok(answer.took)
@@ -112,7 +108,7 @@ impl TargetCalls {
         &mut self,
         process: &ProcessHandle,
         regions: &[RegionAddr],
-    ) -> Result<Cleared, LinuxError> {
+    ) -> Result<Cleared> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
         let answer = match self.advise(process, "clearing access bits", MADV_COLD, &ranges) {
@@ -135,7 +131,7 @@ impl TargetCalls {
         &mut self,
         process: hawkeye_policy::ProcessId,
         link: BorrowedFd<'_>,
-    ) -> Result<Vec<u8>, LinuxError> {
+    ) -> Result<Vec<u8>> {
         let request = Request::List { link };
         let answer = self.make(process, "listing mappings", &request)?;
         Ok(answer.data)
@@ -148,7 +144,7 @@ impl TargetCalls {
         process: &ProcessHandle,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<Vec<u16>, LinuxError> {
+    ) -> Result<Vec<u16>> {
         const PAGES_PER_CALL: u16 = 16;
         let mut zero = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {

@@ -2,7 +2,7 @@
 
 use super::TargetCaller;
 use super::message::{Answer, Request};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ impl TargetCalls {
     ///
     /// # Errors
     /// No process can be started.
-    pub fn prepare(&mut self) -> Result<(), LinuxError> {
+    pub fn prepare(&mut self) -> Result<()> {
         if self.idle.is_empty() {
             self.idle.push(TargetCaller::start()?);
         }
@@ -106,7 +106,7 @@ impl TargetCalls {
         process: ProcessId,
         call: &'static str,
         request: &Request<'_>,
-    ) -> Result<Answer, LinuxError> {
+    ) -> Result<Answer> {
         if self.waiting.contains_key(&process) || self.waiting.len() >= MAX_UNANSWERED {
             return Err(LinuxError::NotAnswering(process.pid));
         }

@@ -1,7 +1,7 @@
 //! Counting hardware events of other processes: `perf_event_open`.
 
 use super::overhead::{Counts, ThreadCounts};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::process::{entry, pid_t};
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
@@ -51,7 +51,7 @@ impl PerfSource {
     ///
     /// # Errors
     /// Not even one thread can be counted: no such event here, no privilege, gone.
-    pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self, LinuxError> {
+    pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self> {
         let mut source = Self {
             pid,
             events,
@@ -66,7 +66,7 @@ impl PerfSource {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn read(&mut self) -> Result<ThreadCounts, LinuxError> {
+    pub fn read(&mut self) -> Result<ThreadCounts> {
         self.find_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
@@ -76,7 +76,7 @@ impl PerfSource {
         Ok(read.collect())
     }
 
-    fn find_threads(&mut self) -> Result<(), LinuxError> {
+    fn find_threads(&mut self) -> Result<()> {
         let gone = |_| LinuxError::NoSuchProcess(self.pid);
         let tasks = entry(self.pid)
             .and_then(|process| process.tasks())

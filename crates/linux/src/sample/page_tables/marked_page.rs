@@ -1,6 +1,6 @@
 //! What the kernel's direct map is recognised by.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::whole::usize_of;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -19,7 +19,7 @@ impl MarkedPage {
     const BYTES: NonZeroUsize = NonZeroUsize::new(usize_of(BASE_PAGE_BYTES)).expect("is not zero");
 
     /// Maps it.
-    pub(super) fn new() -> Result<Self, LinuxError> {
+    pub(super) fn new() -> Result<Self> {
         let mut random = [0u8; 8];
         // SAFETY: the buffer is ours and as long as we say.
         let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };

@@ -1,8 +1,8 @@
 //! Clearing access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
 use super::run_rate::{Probing, Walks, first_touches_of};
-use super::{Member, Sampler, Slice};
-use crate::error::LinuxError;
+use super::{Member, Sampler, Slice, Sliced, Turn};
+use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
@@ -78,18 +78,14 @@ const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
 fn of<'a>(
     watched: &'a mut HashMap<ProcessId, Watched>,
     member: &Member,
-) -> Result<&'a mut Watched, LinuxError> {
+) -> Result<&'a mut Watched> {
     let process = member.handle.id;
     let gone = LinuxError::NoSuchProcess(process.pid);
     watched.get_mut(&process).ok_or(gone)
 }
 
 /// The mappings of a process, as they are now.
-fn mappings_now(
-    member: &Member,
-    target: &Target,
-    calls: &mut TargetCalls,
-) -> Result<Vec<Mapping>, LinuxError> {
+fn mappings_now(member: &Member, target: &Target, calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
     let records = calls.list(member.handle.id, target.list())?;
     Ok(mappings_of(&records))
 }
@@ -105,7 +101,7 @@ impl AccessBitsSampler {
 
 impl AccessBits {
     /// Whether a process has used CPU worth probing since this was last asked.
-    fn runs(&self, member: &Member, walks: &mut Walks) -> Result<bool, LinuxError> {
+    fn runs(&self, member: &Member, walks: &mut Walks) -> Result<bool> {
         Ok(self.walk_costs.is_some() && walks.ran(member.handle.id.pid)?)
     }
 
@@ -134,7 +130,7 @@ impl AccessBits {
     }
 
     /// Ends the window: what was found out about the process's overhead is then in its `walks`.
-    fn end_window(&self, watched: &mut Watched) -> Result<(), LinuxError> {
+    fn end_window(&self, watched: &mut Watched) -> Result<()> {
         let Some(costs) = &self.walk_costs else {
             return Ok(());
         };
@@ -156,7 +152,7 @@ impl Sampler for AccessBitsSampler {
         ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS + counters.map_or(0, Counters::descriptors)
     }
 
-    fn bind(&mut self, process: ProcessId) -> Result<(), LinuxError> {
+    fn bind(&mut self, process: ProcessId) -> Result<()> {
         let watched = Watched {
             target: self.bits.tables.bind(process.pid)?,
             cleared: false,
@@ -176,21 +172,11 @@ impl Sampler for AccessBitsSampler {
         self.watched.retain(|process, _| there(*process));
     }
 
-    fn mappings(
-        &mut self,
-        member: &Member,
-        calls: &mut TargetCalls,
-    ) -> Result<Vec<Mapping>, LinuxError> {
+    fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
         mappings_now(member, &of(&mut self.watched, member)?.target, calls)
     }
 
-    fn start_window(
-        &mut self,
-        member: &mut Member,
-        needs: Needs,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<()>, LinuxError> {
+    fn start_window(&mut self, member: &mut Member, needs: Needs, turn: &mut Turn) -> Sliced<()> {
         if member.thp_disabled {
             return Ok(Slice::Done(()));
         }
@@ -204,7 +190,7 @@ impl Sampler for AccessBitsSampler {
                     watched.cleared = true;
                     return Ok(Slice::Done(()));
                 }
-                let mappings = mappings_now(member, &watched.target, calls)?;
+                let mappings = mappings_now(member, &watched.target, turn.calls)?;
                 member.eligible = mappings::eligible(&mappings);
                 let ranges = member.eligible.ranges.clone();
                 WindowStart {
@@ -215,18 +201,17 @@ impl Sampler for AccessBitsSampler {
             }
         };
         if !start.read {
-            let timed = |took| calls.note(took);
+            let timed = |took| turn.calls.note(took);
             let (target, walk) = (&watched.target, &mut start.walk);
             start.read = bits
                 .tables
-                .walk_until(target, walk, Some(deadline), timed)?;
+                .walk_until(target, walk, Some(turn.deadline), timed)?;
             if start.read {
                 let eligible = &member.eligible;
                 walk.found.retain(|r| !eligible.is_locked(r.region));
             }
         }
-        let cleared =
-            start.read && (!needs.coverage() || clear(member, &mut start, calls, deadline)?);
+        let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
         if !cleared {
             watched.starting = Some(start);
             return Ok(Slice::Unfinished(Duration::ZERO));
@@ -246,26 +231,22 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn probe(
-        &mut self,
-        member: &Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Option<Duration>, LinuxError> {
+    fn probe(&mut self, member: &Member, turn: &mut Turn) -> Result<Option<Duration>> {
         let Self { bits, watched } = self;
         let Watched { target, walks, .. } = of(watched, member)?;
         match &mut walks.probing {
-            Some(probing) => probing.step(&mut bits.tables, member, target, calls, Some(deadline)),
+            Some(probing) => probing.step(
+                &mut bits.tables,
+                member,
+                target,
+                turn.calls,
+                Some(turn.deadline),
+            ),
             None => Ok(None),
         }
     }
 
-    fn sample(
-        &mut self,
-        member: &mut Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<ProcessSample>, LinuxError> {
+    fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample> {
         let Self { bits, watched } = self;
         let watched = of(watched, member)?;
         let mut walk = match watched.reading.take() {
@@ -273,18 +254,18 @@ impl Sampler for AccessBitsSampler {
             None => {
                 // Told to do without huge pages: there is nothing in it for us.
                 if !member.thp_disabled {
-                    let mappings = mappings_now(member, &watched.target, calls)?;
+                    let mappings = mappings_now(member, &watched.target, turn.calls)?;
                     member.eligible = mappings::eligible(&mappings);
                 }
                 bits.end_window(watched)?;
                 RegionWalk::new(member.eligible.ranges.clone(), Detail::Regions)
             }
         };
-        let timed = |took| calls.note(took);
+        let timed = |took| turn.calls.note(took);
         let target = &watched.target;
         if !bits
             .tables
-            .walk_until(target, &mut walk, Some(deadline), timed)?
+            .walk_until(target, &mut walk, Some(turn.deadline), timed)?
         {
             watched.reading = Some(walk);
             return Ok(Slice::Unfinished(Duration::ZERO));
@@ -310,11 +291,7 @@ impl Sampler for AccessBitsSampler {
         Ok(Slice::Done(sample))
     }
 
-    fn look(
-        &mut self,
-        member: &Member,
-        region: RegionAddr,
-    ) -> Result<Option<RegionSample>, LinuxError> {
+    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
         let target = &of(&mut self.watched, member)?.target;
         self.bits.tables.region(target, region)
     }
@@ -324,7 +301,7 @@ impl Sampler for AccessBitsSampler {
         member: &Member,
         region: RegionAddr,
         calls: &mut TargetCalls,
-    ) -> Result<bool, LinuxError> {
+    ) -> Result<bool> {
         let target = &of(&mut self.watched, member)?.target;
         let start = region.start();
         let found = match self.bits.tables.mapping_at(target, start) {
@@ -337,11 +314,7 @@ impl Sampler for AccessBitsSampler {
         Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
     }
 
-    fn huge_bytes(
-        &mut self,
-        member: &mut Member,
-        deadline: Instant,
-    ) -> Result<Slice<u64>, LinuxError> {
+    fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64> {
         let watched = of(&mut self.watched, member)?;
         let new = || RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly);
         let mut walk = watched.measuring.take().unwrap_or_else(new);
@@ -355,26 +328,21 @@ impl Sampler for AccessBitsSampler {
         Ok(Slice::Done(huge as u64 * HUGE_PAGE_BYTES))
     }
 
-    fn huge_pages(
-        &mut self,
-        member: &mut Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
+    fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
         let watched = of(&mut self.watched, member)?;
         let mut walk = match watched.listing.take() {
             Some(walk) => walk,
             None => {
                 if !member.thp_disabled {
-                    let mappings = mappings_now(member, &watched.target, calls)?;
+                    let mappings = mappings_now(member, &watched.target, turn.calls)?;
                     member.eligible = mappings::eligible(&mappings);
                 }
                 RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly)
             }
         };
-        let timed = |took| calls.note(took);
+        let timed = |took| turn.calls.note(took);
         let (tables, target) = (&mut self.bits.tables, &watched.target);
-        if !tables.walk_until(target, &mut walk, Some(deadline), timed)? {
+        if !tables.walk_until(target, &mut walk, Some(turn.deadline), timed)? {
             watched.listing = Some(walk);
             return Ok(Slice::Unfinished(Duration::ZERO));
         }
@@ -390,7 +358,7 @@ impl Sampler for AccessBitsSampler {
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
-    ) -> Result<Option<u16>, LinuxError> {
+    ) -> Result<Option<u16>> {
         let target = &of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
         calls.time(scan).0
@@ -401,7 +369,7 @@ impl Sampler for AccessBitsSampler {
 ///
 /// # Errors
 /// The process is gone, or what page walks cost was never measured.
-pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate, LinuxError> {
+pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate> {
     let member = Member::open(pid, Identity::default(), Terms::default())?;
     let target = bits.tables.bind(pid)?;
     let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
@@ -421,7 +389,7 @@ pub fn probe_once(
     target: &Target,
     regions: &[RegionSample],
     seed: u64,
-) -> Result<Estimate, LinuxError> {
+) -> Result<Estimate> {
     let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
     let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut calls = TargetCalls::default();
@@ -434,22 +402,17 @@ pub fn probe_once(
     Ok(probing.finish(costs))
 }
 
-/// Clears access bits until `deadline`; whether all are cleared.
+/// Clears access bits until the slice ends; whether all are cleared.
 ///
 /// In small slices by `MADV_COLD`, which holds `mmap_lock` for reading. `clear_refs` would hold it for
 /// writing while it walks all anonymous memory of the process, also what can never be huge: every
 /// page fault waits for that (fs/proc/task_mmu.c, `clear_refs_write`).
-fn clear(
-    member: &Member,
-    start: &mut WindowStart,
-    calls: &mut TargetCalls,
-    deadline: Instant,
-) -> Result<bool, LinuxError> {
+fn clear(member: &Member, start: &mut WindowStart, turn: &mut Turn) -> Result<bool> {
     while let Some(rest) = start.walk.found.get(start.cleared..) {
         if rest.is_empty() {
             break;
         }
-        if Instant::now() >= deadline {
+        if Instant::now() >= turn.deadline {
             return Ok(false);
         }
         let slice: Vec<RegionAddr> = rest
@@ -457,7 +420,7 @@ fn clear(
             .take(CLEARED_PER_CALL)
             .map(|r| r.region)
             .collect();
-        start.cleared += calls.clear_accessed(&member.handle, &slice)?.passed;
+        start.cleared += turn.calls.clear_accessed(&member.handle, &slice)?.passed;
     }
     Ok(true)
 }

@@ -32,8 +32,8 @@ pub use session::DamonSession;
 pub use window::{MAX_REGIONS, Window};
 
 use super::population::PopulationSampler;
-use super::{Member, Sampler, Slice};
-use crate::error::LinuxError;
+use super::{Member, Sampler, Slice, Sliced, Turn};
+use crate::error::Result;
 use crate::processes::mappings::Mapping;
 use crate::promote::target_call::TargetCalls;
 use error::Result as DamonResult;
@@ -105,21 +105,11 @@ impl Sampler for DamonSampler {
         self.population.retain(there);
     }
 
-    fn mappings(
-        &mut self,
-        member: &Member,
-        calls: &mut TargetCalls,
-    ) -> Result<Vec<Mapping>, LinuxError> {
+    fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
         self.population.mappings(member, calls)
     }
 
-    fn start_window(
-        &mut self,
-        member: &mut Member,
-        _needs: Needs,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Slice<()>, LinuxError> {
+    fn start_window(&mut self, member: &mut Member, _needs: Needs, _turn: &mut Turn) -> Sliced<()> {
         if member.thp_disabled {
             return Ok(Slice::Done(()));
         }
@@ -128,53 +118,33 @@ impl Sampler for DamonSampler {
         self.sessions.start_window(process, estimates)
     }
 
-    fn sample(
-        &mut self,
-        member: &mut Member,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Slice<ProcessSample>, LinuxError> {
+    fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample> {
         let process = member.handle.id;
         if let Some(estimates) = self.estimates.get_mut(&process) {
             if let Slice::Unfinished(wait) = self.sessions.end_window(process, estimates)? {
                 return Ok(Slice::Unfinished(wait));
             }
         }
-        let regions = match self.population.regions(member)? {
-            Slice::Done(regions) => regions,
-            Slice::Unfinished(wait) => return Ok(Slice::Unfinished(wait)),
-        };
-        let mut sample = member.population(regions);
-        if let Some(estimates) = self.estimates.get_mut(&process) {
-            estimates.apply(&mut sample.regions);
-            sample.source = CoverageSource::Estimated;
-        }
-        Ok(Slice::Done(sample))
+        let sample = self.population.sample(member, turn)?;
+        Ok(sample.map(|mut sample| {
+            if let Some(estimates) = self.estimates.get_mut(&process) {
+                estimates.apply(&mut sample.regions);
+                sample.source = CoverageSource::Estimated;
+            }
+            sample
+        }))
     }
 
-    fn look(
-        &mut self,
-        member: &Member,
-        region: RegionAddr,
-    ) -> Result<Option<RegionSample>, LinuxError> {
+    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
         self.population.look(member, region)
     }
 
-    fn huge_bytes(
-        &mut self,
-        member: &mut Member,
-        deadline: Instant,
-    ) -> Result<Slice<u64>, LinuxError> {
+    fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64> {
         self.population.huge_bytes(member, deadline)
     }
 
-    fn huge_pages(
-        &mut self,
-        member: &mut Member,
-        calls: &mut TargetCalls,
-        deadline: Instant,
-    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
-        self.population.huge_pages(member, calls, deadline)
+    fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
+        self.population.huge_pages(member, turn)
     }
 
     fn zero_pages(
@@ -183,7 +153,7 @@ impl Sampler for DamonSampler {
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
-    ) -> Result<Option<u16>, LinuxError> {
+    ) -> Result<Option<u16>> {
         self.population.zero_pages(member, region, enough, calls)
     }
 }

@@ -1,6 +1,6 @@
 //! One managed process, as every sampler knows it.
 
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::mappings::Eligible;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_policy::{
@@ -27,7 +27,7 @@ impl Member {
     ///
     /// # Errors
     /// It is gone.
-    pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self, LinuxError> {
+    pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self> {
         Ok(Self {
             handle: ProcessHandle::open(pid)?,
             identity,

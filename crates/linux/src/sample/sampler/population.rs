@@ -3,8 +3,8 @@
 //! Both take the process's `mmap_lock` and are slow: the loop does not wait for them.
 
 use super::task::{ASK_AGAIN, Task};
-use super::{Member, Sampler, Slice};
-use crate::error::LinuxError;
+use super::{Member, Sampler, Slice, Sliced, Turn};
+use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, Eligible, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
@@ -22,10 +22,10 @@ type Population = (Eligible, Vec<RegionSample>);
 #[derive(Default)]
 pub(super) struct PopulationSampler {
     /// Under way.
-    readings: HashMap<ProcessId, Task<Result<Population, LinuxError>>>,
+    readings: HashMap<ProcessId, Task<Result<Population>>>,
 }
 
-fn read(pid: u32) -> Result<Population, LinuxError> {
+fn read(pid: u32) -> Result<Population> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let regions = pagemap::population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
@@ -38,10 +38,7 @@ fn is_present(region: &RegionSample) -> bool {
 impl PopulationSampler {
     /// All regions of a process with something in them. Its eligible mappings are then those of that
     /// moment.
-    pub(super) fn regions(
-        &mut self,
-        member: &mut Member,
-    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
+    pub(super) fn regions(&mut self, member: &mut Member) -> Sliced<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(Slice::Done(Vec::new()));
         }
@@ -66,63 +63,32 @@ impl Sampler for PopulationSampler {
         self.readings.retain(|process, _| there(*process));
     }
 
-    fn mappings(
-        &mut self,
-        member: &Member,
-        _calls: &mut TargetCalls,
-    ) -> Result<Vec<Mapping>, LinuxError> {
+    fn mappings(&mut self, member: &Member, _calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
         pagemap::mappings(member.handle.id.pid)
     }
 
-    fn sample(
-        &mut self,
-        member: &mut Member,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Slice<ProcessSample>, LinuxError> {
-        Ok(match self.regions(member)? {
-            Slice::Done(regions) => Slice::Done(member.population(regions)),
-            Slice::Unfinished(wait) => Slice::Unfinished(wait),
-        })
+    fn sample(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<ProcessSample> {
+        let regions = self.regions(member)?;
+        Ok(regions.map(|regions| member.population(regions)))
     }
 
-    fn look(
-        &mut self,
-        member: &Member,
-        region: RegionAddr,
-    ) -> Result<Option<RegionSample>, LinuxError> {
+    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
         let range = region.start()..region.end();
         Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
     }
 
-    fn huge_bytes(
-        &mut self,
-        member: &mut Member,
-        _deadline: Instant,
-    ) -> Result<Slice<u64>, LinuxError> {
-        Ok(match self.regions(member)? {
-            Slice::Done(regions) => {
-                let huge = regions.iter().filter(|region| is_present(region)).count();
-                Slice::Done(huge as u64 * HUGE_PAGE_BYTES)
-            }
-            Slice::Unfinished(wait) => Slice::Unfinished(wait),
-        })
+    fn huge_bytes(&mut self, member: &mut Member, _deadline: Instant) -> Sliced<u64> {
+        let huge = |regions: Vec<_>| regions.iter().filter(|region| is_present(region)).count();
+        let regions = self.regions(member)?;
+        Ok(regions.map(|regions| huge(regions) as u64 * HUGE_PAGE_BYTES))
     }
 
-    fn huge_pages(
-        &mut self,
-        member: &mut Member,
-        _calls: &mut TargetCalls,
-        _deadline: Instant,
-    ) -> Result<Slice<Vec<RegionSample>>, LinuxError> {
-        Ok(match self.regions(member)? {
-            Slice::Done(mut regions) => {
-                let eligible = &member.eligible;
-                regions.retain(|r| is_present(r) && !eligible.is_locked(r.region));
-                Slice::Done(regions)
-            }
-            Slice::Unfinished(wait) => Slice::Unfinished(wait),
-        })
+    fn huge_pages(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
+        let regions = self.regions(member)?;
+        Ok(regions.map(|mut regions| {
+            regions.retain(|r| is_present(r) && !member.eligible.is_locked(r.region));
+            regions
+        }))
     }
 
     fn zero_pages(
@@ -131,7 +97,7 @@ impl Sampler for PopulationSampler {
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
-    ) -> Result<Option<u16>, LinuxError> {
+    ) -> Result<Option<u16>> {
         // Reading what is not there would have it made.
         if !self.look(member, region)?.as_ref().is_some_and(is_present) {
             return Ok(None);

@@ -2,7 +2,7 @@
 //! times within milliseconds, and goes on to the next few.
 
 use super::member::Member;
-use crate::error::LinuxError;
+use crate::error::Result;
 use crate::processes::process;
 use crate::promote::target_call::TargetCalls;
 use crate::promote::unpreempted::unpreempted;
@@ -91,7 +91,7 @@ impl Walks {
     }
 
     /// Whether the process has used CPU worth probing since this was last asked (true the first time).
-    pub fn ran(&mut self, pid: u32) -> Result<bool, LinuxError> {
+    pub fn ran(&mut self, pid: u32) -> Result<bool> {
         let (now, used) = (monotonic(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
@@ -288,7 +288,7 @@ impl Probing {
         target: &Target,
         calls: &mut TargetCalls,
         deadline: Option<Instant>,
-    ) -> Result<Option<Duration>, LinuxError> {
+    ) -> Result<Option<Duration>> {
         loop {
             // A round that has begun is read when it is due, or it would show too much.
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -369,11 +369,7 @@ impl Probing {
 }
 
 /// Clears the regions; those that can't be are left out. `None` if none could.
-fn clear(
-    plan: &RoundPlan,
-    member: &Member,
-    calls: &mut TargetCalls,
-) -> Result<Option<Round>, LinuxError> {
+fn clear(plan: &RoundPlan, member: &Member, calls: &mut TargetCalls) -> Result<Option<Round>> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
     let mut cleared = Vec::with_capacity(plan.regions.len());

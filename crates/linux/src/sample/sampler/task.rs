@@ -1,6 +1,6 @@
 //! Work on a process that may have to wait for its locks, done by a thread that the loop asks from time to time.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// # Errors
     /// The loop has asked for as long as `patience`: the next time may be better. `pid` says whom it is about.
-    pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>, LinuxError> {
+    pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),
             Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(pid)),

@@ -60,10 +60,14 @@ fn locked_memory_is_not_taken_for_hot() {
     let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
     sampler.bind(member.handle.id).expect("binds");
     let long = Instant::now() + Duration::from_secs(60);
-    let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut calls, long);
+    let mut turn = Turn {
+        calls: &mut calls,
+        deadline: long,
+    };
+    let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut turn);
     assert!(matches!(started, Ok(Slice::Done(()))));
     write(0..1);
-    let sample = match sampler.sample(&mut member, &mut calls, long) {
+    let sample = match sampler.sample(&mut member, &mut turn) {
         Ok(Slice::Done(sample)) => sample,
         _ => panic!("no sample"),
     };

@@ -2,7 +2,7 @@
 
 use super::read_setting;
 use super::saved::{self, Allowed, Change, Changes};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::takeover::own_files;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,7 +94,7 @@ impl SettingsGuard {
     ///
     /// # Errors
     /// The state folder can't be written.
-    pub fn start(state_dir: &Path) -> Result<Self, LinuxError> {
+    pub fn start(state_dir: &Path) -> Result<Self> {
         Self::start_with(state_dir, Allowed::of_kernel())
     }
 
@@ -102,7 +102,7 @@ impl SettingsGuard {
     ///
     /// # Errors
     /// As there.
-    pub fn start_with(state_dir: &Path, allowed: Allowed) -> Result<Self, LinuxError> {
+    pub fn start_with(state_dir: &Path, allowed: Allowed) -> Result<Self> {
         let file = saved::file_in(state_dir);
         let (outcomes, changes) = restore_file(&file, &allowed)?;
         for outcome in &outcomes {
@@ -128,7 +128,7 @@ impl SettingsGuard {
     ///
     /// # Errors
     /// [`LinuxError::ChangedByOthers`]; [`LinuxError::NotASetting`]; it can't be written.
-    pub fn set(&mut self, path: &Path, value: &str) -> Result<(), LinuxError> {
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
         lock(&self.0).set(path, value)
     }
 
@@ -136,7 +136,7 @@ impl SettingsGuard {
     ///
     /// # Errors
     /// It can't be written; it stays on the list.
-    pub fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
+    pub fn put_back(&mut self, path: &Path) -> Result<()> {
         lock(&self.0).put_back(path)
     }
 
@@ -144,7 +144,7 @@ impl SettingsGuard {
     ///
     /// # Errors
     /// One of them can't be written; it stays on the list.
-    pub fn restore(&mut self) -> Result<(), LinuxError> {
+    pub fn restore(&mut self) -> Result<()> {
         lock(&self.0).restore()
     }
 
@@ -159,7 +159,7 @@ impl SettingsHandle {
     ///
     /// # Errors
     /// The same, and that the guard is gone.
-    pub fn set(&self, path: &Path, value: &str) -> Result<(), LinuxError> {
+    pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
         lock(&guard).set(path, value)
     }
@@ -168,7 +168,7 @@ impl SettingsHandle {
     ///
     /// # Errors
     /// The setting can't be changed.
-    pub fn put_back(&self, path: &Path) -> Result<(), LinuxError> {
+    pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
             Some(guard) => lock(&guard).put_back(path),
             None => Ok(()),
@@ -182,7 +182,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    fn set(&mut self, path: &Path, value: &str) -> Result<(), LinuxError> {
+    fn set(&mut self, path: &Path, value: &str) -> Result<()> {
         if !self.allowed.contains(path) {
             return Err(LinuxError::NotASetting {
                 path: path.to_owned(),
@@ -219,7 +219,7 @@ impl State {
     }
 
     /// Whether it is as this guard left it, if it did.
-    fn check_ours(&mut self, path: &Path, now: &str) -> Result<(), LinuxError> {
+    fn check_ours(&mut self, path: &Path, now: &str) -> Result<()> {
         let others = self.others.contains_key(path);
         let ours = self.left.get(path);
         if !others && ours.is_none_or(|ours| ours == now) {
@@ -241,7 +241,7 @@ impl State {
     }
 
     /// Notes on disk what is to be put back of a setting: nothing any more, or this.
-    fn keep(&mut self, path: &Path, change: Option<Change>) -> Result<(), LinuxError> {
+    fn keep(&mut self, path: &Path, change: Option<Change>) -> Result<()> {
         let mut changes = self.changes.clone();
         match change {
             Some(change) => changes.insert(path.to_owned(), change),
@@ -254,7 +254,7 @@ impl State {
         Ok(())
     }
 
-    fn put_back(&mut self, path: &Path) -> Result<(), LinuxError> {
+    fn put_back(&mut self, path: &Path) -> Result<()> {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
@@ -277,7 +277,7 @@ impl State {
         self.keep(path, None)
     }
 
-    fn restore(&mut self) -> Result<(), LinuxError> {
+    fn restore(&mut self) -> Result<()> {
         let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
         let results: Vec<_> = paths.iter().map(|path| self.put_back(path)).collect();
         results.into_iter().collect()
@@ -298,13 +298,13 @@ impl Drop for SettingsGuard {
 ///
 /// # Errors
 /// The state folder can't be written.
-pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<Outcome>, LinuxError> {
+pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<Outcome>> {
     let file = saved::file_in(state_dir);
     Ok(restore_file(&file, &Allowed::of_kernel())?.0)
 }
 
 /// What became of each, and what is left to do.
-fn restore_file(file: &Path, allowed: &Allowed) -> Result<(Vec<Outcome>, Changes), LinuxError> {
+fn restore_file(file: &Path, allowed: &Allowed) -> Result<(Vec<Outcome>, Changes)> {
     let found = match saved::read(file, allowed) {
         Ok(None) => return Ok(Default::default()),
         Ok(Some(found)) => found,

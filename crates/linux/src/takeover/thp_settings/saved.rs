@@ -1,6 +1,6 @@
 //! The file of settings that have to be put back.
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::takeover::own_files;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -156,7 +156,7 @@ fn boot_id() -> Option<String> {
 }
 
 /// On disk before a setting changes; no file where nothing has to be put back.
-pub(super) fn write(file: &Path, changes: &Changes) -> Result<(), LinuxError> {
+pub(super) fn write(file: &Path, changes: &Changes) -> Result<()> {
     if changes.is_empty() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

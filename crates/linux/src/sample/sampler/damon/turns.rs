@@ -6,10 +6,10 @@
 
 use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, Result};
 use crate::processes::mappings;
 use crate::sample::pagemap;
-use crate::sample::sampler::slice::Slice;
+use crate::sample::sampler::slice::{Slice, Sliced};
 use crate::sample::sampler::task::{ASK_AGAIN, Task};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ enum Session {
     #[default]
     None,
     /// Its regions are being listed.
-    Listing(ProcessId, Task<Result<Vec<RegionAddr>, LinuxError>>),
+    Listing(ProcessId, Task<Result<Vec<RegionAddr>>>),
     /// DAMON is being set up.
     Starting(ProcessId, Task<Result<DamonSession, DamonError>>),
     Open(ProcessId, DamonSession),
@@ -135,7 +135,7 @@ impl Sessions {
         &mut self,
         process: ProcessId,
         estimates: &mut Estimates,
-    ) -> Result<Slice<()>, LinuxError> {
+    ) -> Sliced<()> {
         if std::mem::take(&mut self.over) {
             self.session = Session::None;
         }
@@ -157,11 +157,7 @@ impl Sessions {
         Ok(Slice::Done(()))
     }
 
-    fn go_on_starting(
-        &mut self,
-        process: ProcessId,
-        estimates: &mut Estimates,
-    ) -> Result<Slice<()>, LinuxError> {
+    fn go_on_starting(&mut self, process: ProcessId, estimates: &mut Estimates) -> Sliced<()> {
         match std::mem::take(&mut self.session) {
             Session::Listing(_, mut task) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
@@ -208,7 +204,7 @@ impl Sessions {
         &mut self,
         process: ProcessId,
         estimates: &mut Estimates,
-    ) -> Result<Slice<()>, LinuxError> {
+    ) -> Sliced<()> {
         if !std::mem::replace(&mut self.over, true) {
             self.turns.pass(self.session.process());
         }
@@ -240,7 +236,7 @@ impl Sessions {
 }
 
 /// Regions of a process with memory in them.
-fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
+fn populated(pid: u32) -> Result<Vec<RegionAddr>> {
     let ranges = mappings::eligible(&pagemap::mappings(pid)?).ranges;
     let found = pagemap::population(pid, &ranges)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
@@ -248,7 +244,7 @@ fn populated(pid: u32) -> Result<Vec<RegionAddr>, LinuxError> {
 }
 
 /// Only the end of the process is an error: everything else may be better in the next window.
-fn tolerate(error: DamonError, process: ProcessId) -> Result<(), LinuxError> {
+fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
     if super::kdamond::is_alive(process.pid) {
         tracing::warn!("process {process} keeps its last coverage: {error}");
         Ok(())
